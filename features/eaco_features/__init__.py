@@ -1,0 +1,1 @@
+"""Floor 2: numbers out of a job: utilisation and co-location sets (pure)."""

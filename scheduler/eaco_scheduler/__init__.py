@@ -1,0 +1,1 @@
+"""Floor 4: cluster state, candidate sets, the EaCO decision."""
