@@ -47,6 +47,7 @@ class SetBatch:
     gpu: IntArray  # (n_sets,)
     sharing_mode: IntArray  # (n_sets,) index into SHARING_MODES
     num_gpus: FloatArray  # (n_sets,)
+    power_limit_w: FloatArray  # (n_sets,) the limit set on the GPU; NaN = its default
     present: BoolArray  # (n_sets, MAX_JOBS)
     family: IntArray  # (n_sets, MAX_JOBS)
     config: IntArray  # (n_sets, MAX_JOBS)
