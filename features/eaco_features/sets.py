@@ -6,16 +6,15 @@ without a job has ``present`` False, code -1 and NaN. Unknown numbers are NaN, n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from eaco_datasets.errors import DataError
-from eaco_datasets.types import MAX_JOBS, PRECISIONS, SHARING_MODES, CoLocation, Job, SoloProfile
+from eaco_datasets.errors import InputError
+from eaco_datasets.types import MAX_JOBS, PRECISIONS, SHARING_MODES, CoLocation, SoloProfile
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -28,12 +27,13 @@ GPU_UTIL, MEM_UTIL, MEM_MIB = (SOLO_FIELDS.index(n) for n in ("gpu_util_pct", "m
 
 
 class ConfigKey(NamedTuple):
-    """What makes two jobs the same job config on a GPU type."""
+    """What makes two jobs the same job config on a GPU type; an unknown dataset or optimizer is ``""``."""
 
     family: str
     dataset: str
     batch_size: int
     precision: str
+    optimizer: str
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,134 @@ class SetBatch:
 
     def take(self, index: IntArray | BoolArray) -> SetBatch:
         """The chosen sets, in the order of ``index``; vocabularies are kept."""
-        columns = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{k: v[index] for k, v in columns.items() if isinstance(v, np.ndarray)})
+        taken: dict[str, Any] = {name: column[index] for name, column in self._columns().items()}
+        return replace(self, **taken)
 
     def permute_jobs(self, order: Sequence[int]) -> SetBatch:
         """The same sets with their jobs in another order (``order`` is a permutation of ``range(MAX_JOBS)``)."""
-        columns = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(
-            self, **{k: v[:, order] for k, v in columns.items() if isinstance(v, np.ndarray) and v.ndim > 1}
-        )
+        moved: dict[str, Any] = {
+            name: column[:, np.asarray(order)] for name, column in self._columns().items() if column.ndim > 1
+        }
+        return replace(self, **moved)
+
+    def _columns(self) -> dict[str, NDArray[Any]]:
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+
+    @property
+    def rows(self) -> tuple[IntArray, IntArray]:
+        """Set index and job index of every job, in set order: the rows of the feature matrix."""
+        at_set, at_job = np.nonzero(self.present)
+        return at_set, at_job
+
+    @property
+    def n_jobs(self) -> IntArray:
+        """Jobs in each set ``(n_sets,)``."""
+        return np.asarray(self.present.sum(axis=1), dtype=np.int64)
+
+    def solo_of(self, field: str) -> FloatArray:
+        """One solo-profile column ``(n_sets, MAX_JOBS)``, a name of ``SOLO_FIELDS``."""
+        return self.solo[:, :, SOLO_FIELDS.index(field)]
+
+    def with_solo(self, solo: FloatArray) -> SetBatch:
+        """The same sets with other solo profiles ``(n_sets, MAX_JOBS, len(SOLO_FIELDS))``."""
+        return replace(self, solo=solo)
+
+
+_OTHERS = np.array([[k for k in range(MAX_JOBS) if k != j] for j in range(MAX_JOBS)])  # (MAX_JOBS, MAX_JOBS - 1)
+
+
+def others_sum(values: FloatArray, present: BoolArray) -> FloatArray:
+    """Sum over a job's co-runners ``(n_sets, MAX_JOBS)``; NaN when one of them is unknown, 0 when there is none.
+
+    Addends are sorted first, so that the order of the jobs cannot change the last bit.
+    """
+    total: FloatArray = np.sort(np.where(present, values, 0.0)[:, _OTHERS], axis=2).sum(axis=2)
+    return total
+
+
+def others_max(values: FloatArray, present: BoolArray) -> FloatArray:
+    """Largest value among a job's co-runners ``(n_sets, MAX_JOBS)``; NaN when one is unknown, 0 when there is none."""
+    largest: FloatArray = np.where(present, values, 0.0)[:, _OTHERS].max(axis=2)
+    return largest
+
+
+def set_sum(values: FloatArray, present: BoolArray) -> FloatArray:
+    """Sum over the jobs of each set ``(n_sets,)``, independent of their order; NaN when one is unknown."""
+    total: FloatArray = np.sort(np.where(present, values, 0.0), axis=1).sum(axis=1)
+    return total
+
+
+class _Codes:
+    """Hands out codes in order of first sight."""
+
+    def __init__(self) -> None:
+        self._codes: dict[Hashable, int] = {}
+
+    def code(self, value: Hashable) -> int:
+        return self._codes.setdefault(value, len(self._codes))
+
+    def vocabulary(self) -> tuple[Hashable, ...]:
+        return tuple(self._codes)
+
+
+_PRECISION_CODE = {name: code for code, name in enumerate(PRECISIONS)}
+_SHARING_CODE = {name: code for code, name in enumerate(SHARING_MODES)}
+_NAN = float("nan")
+
+
+def _number(value: float | None) -> float:
+    return _NAN if value is None else value
+
+
+def sets_from_colocations(colocations: Sequence[CoLocation]) -> SetBatch:
+    """Columns of the given co-locations, in order.
+
+    Raises:
+        InputError: a set without a job or with more than ``MAX_JOBS``.
+    """
+    gpus, families, configs = _Codes(), _Codes(), _Codes()
+    n = len(colocations)
+    at_set: list[int] = []
+    at_job: list[int] = []
+    codes: list[tuple[int, int, int]] = []
+    batch_sizes: list[float] = []
+    solos: list[tuple[float, ...]] = []
+    for i, colocation in enumerate(colocations):
+        if not 1 <= len(colocation.jobs) <= MAX_JOBS:
+            raise InputError(
+                f"{len(colocation.jobs)} jobs in a set",
+                where=f"/candidates/{i}/jobs",
+                expected=f"1 to {MAX_JOBS} jobs",
+            )
+        for j, job in enumerate(colocation.jobs):
+            key = ConfigKey(job.family, job.dataset or "", job.batch_size, job.precision, job.optimizer or "")
+            solo = job.solo
+            at_set.append(i)
+            at_job.append(j)
+            codes.append((families.code(job.family), configs.code(key), _PRECISION_CODE[job.precision]))
+            batch_sizes.append(float(job.batch_size))
+            solos.append(tuple(_number(getattr(solo, name)) for name in SOLO_FIELDS))
+    shape = (n, MAX_JOBS)
+    at = (np.array(at_set, dtype=np.int64), np.array(at_job, dtype=np.int64))
+    coded = np.full((*shape, 3), -1, dtype=np.int64)
+    coded[at] = np.array(codes, dtype=np.int64).reshape(-1, 3)
+    batch_size = np.full(shape, np.nan)
+    batch_size[at] = batch_sizes
+    solo_columns = np.full((*shape, len(SOLO_FIELDS)), np.nan)
+    solo_columns[at] = np.array(solos, dtype=float).reshape(-1, len(SOLO_FIELDS))
+    return SetBatch(
+        gpu=np.array([gpus.code(c.gpu) for c in colocations], dtype=np.int64),
+        sharing_mode=np.array([_SHARING_CODE[c.sharing_mode] for c in colocations], dtype=np.int64),
+        num_gpus=np.array([c.num_gpus for c in colocations], dtype=float),
+        power_limit_w=np.full(n, np.nan),
+        present=coded[:, :, 0] >= 0,
+        family=coded[:, :, 0],
+        config=coded[:, :, 1],
+        batch_size=batch_size,
+        precision=coded[:, :, 2],
+        solo=solo_columns,
+        gpus=tuple(str(g) for g in gpus.vocabulary()),
+        families=tuple(str(f) for f in families.vocabulary()),
+        configs=tuple(c for c in configs.vocabulary() if isinstance(c, ConfigKey)),
+    )
