@@ -17,6 +17,7 @@ import ast
 import json
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,8 +83,8 @@ class _JobType:
         return None if self.model in NOT_IN_SAMPLES or steps_s <= 0 else steps_s * self.batch_size
 
 
-def read(data_dir: Path | None) -> pd.DataFrame:
-    """Solo rows (on 1, 2, 4 and 8 GPUs) and pairs on one GPU, each pair once.
+def read(data_dir: Path | None, gpus: Sequence[str] = GPUS) -> pd.DataFrame:
+    """Solo rows (on 1, 2, 4 and 8 GPUs) and pairs on one GPU, each pair once, of these GPU types.
 
     A pair's relative speed is its steps/s over the solo steps/s. Pairs on several GPUs are all ``[0, 0]``: never
     measured, so they are no rows; how many were left out is in ``frame.attrs["left_out"]``.
@@ -96,7 +97,7 @@ def read(data_dir: Path | None) -> pd.DataFrame:
     tables = _load(path)
     rows: list[dict[str, Any]] = []
     left_out = 0
-    for gpu in GPUS:
+    for gpu in gpus:
         if gpu not in tables:
             raise DataError(f"no throughputs of {gpu}", where=str(path), expected="the GPU types " + ", ".join(GPUS))
         jobs = {key: _job_type(key, f"{path}:/{gpu}") for key in tables[gpu]}
