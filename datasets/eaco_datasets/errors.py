@@ -8,6 +8,7 @@
     │   └── UnknownNameError     a GPU, model, dataset ... nobody knows
     ├── MissingExtraError        an optional dependency is not installed (exit 2)
     ├── FetchError               a download failed or did not verify     (exit 1)
+    ├── ConflictError            the state has moved on since            (exit 1, HTTP 409)
     └── NotReadyError            no model is loaded or registered yet    (exit 1, HTTP 503)
 
 A message is one line: what was wrong, where, what was expected. The core knows no HTTP: faces map these classes.
@@ -74,3 +75,7 @@ class FetchError(EacoError):
 
 class NotReadyError(EacoError):
     """No model is loaded or registered yet."""
+
+
+class ConflictError(EacoError):
+    """What was decided no longer applies: the state has moved on since."""
