@@ -46,6 +46,8 @@ class Predictor:
         raise NotImplementedError
 
 
-def fit_predictor(profiles: pd.DataFrame, *, model: str | None = None, seed: int = 0, options: dict[str, Any] | None = None) -> Predictor:
+def fit_predictor(
+    profiles: pd.DataFrame, *, model: str | None = None, seed: int = 0, options: dict[str, Any] | None = None
+) -> Predictor:
     """Train every part on a profile table (see ``eaco_datasets.schema``)."""
     raise NotImplementedError
