@@ -26,6 +26,7 @@ FIGURES: tuple[str, ...] = (
 )
 """Fields of a ``GpuSpec`` that carry a source each."""
 
+_NOT_FRACTIONAL = ("architecture", "year", "sms")
 _MAKER_WORDS = frozenset({"nvidia", "tesla", "geforce"})
 _CPU_SLUG = re.compile(r"cpu-[1-9][0-9]*core")
 
@@ -83,9 +84,11 @@ def _normalise(name: str) -> str:
 
 
 def _spec(record: Mapping[str, Any]) -> GpuSpec:
-    named = {"slug": record["slug"], "name": record["name"]}
-    sources = {figure: record["sources"].get(figure, record["data_sheet"]) for figure in FIGURES}
-    return GpuSpec(**named, **{figure: record[figure] for figure in FIGURES}, sources=sources)
+    figures: dict[str, Any] = {name: float(record[name]) for name in FIGURES if name not in _NOT_FRACTIONAL}
+    kept = {name: record[name] for name in ("slug", "name", *_NOT_FRACTIONAL)}
+    return GpuSpec(
+        **kept, **figures, sources={name: record["sources"].get(name, record["data_sheet"]) for name in FIGURES}
+    )
 
 
 @cache

@@ -245,4 +245,5 @@ def demand_from_capped_w(power_w: ArrayLike, cap_w: ArrayLike, sharpness: float)
     """The demand that ``soft_cap_w`` turns into ``power_w`` under ``cap_w``; needs ``power_w < cap_w``."""
     power = np.asarray(power_w, dtype=float)
     share = power / np.asarray(cap_w, dtype=float)
-    return power * np.power(1.0 - np.power(share, sharpness), -1.0 / sharpness)
+    demand_w: FloatArray = power * np.power(1.0 - np.power(share, sharpness), -1.0 / sharpness)
+    return demand_w
