@@ -1,7 +1,8 @@
 """The ``eaco`` command: the composition root.
 
 Sub-commands are imported when they are called, so ``eaco --help`` costs nothing. Exit codes: 0 done, 1 the work
-failed, 2 the call or its input is wrong, 130 interrupted, 141 nobody reads the output. A failure is one line on stderr.
+failed, 2 the call or its input is wrong, 130 interrupted. A failure is one line on stderr; only an output that nobody
+reads any more (a broken pipe) ends without a word, with 1.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ COMMANDS = {
 }
 """Sub-command -> one line of help; each is ``eaco_serving.commands.<name>``."""
 
-DONE, FAILED, WRONG, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
+DONE, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 
 
 class LazyGroup(TyperGroup):
@@ -89,7 +90,7 @@ def run(args: Sequence[str]) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         _silence_stdout()
-        return BROKEN_PIPE
+        return FAILED
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", INTERRUPTED)
     except Exception as error:

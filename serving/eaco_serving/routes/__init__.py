@@ -1,1 +1,1 @@
-"""One module a group of REST calls; each exposes ``router() -> APIRouter``."""
+"""One module a group of REST calls; each exposes ``add_to(app)``."""

@@ -1,0 +1,65 @@
+"""``eaco predict``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from eaco_datasets.errors import InputError
+
+app = typer.Typer(add_completion=False)
+
+JOB_SYNTAX = "MODEL:BATCH_SIZE[:PRECISION], for example resnet50:64:amp"
+
+
+def parse_job(text: str) -> dict[str, Any]:
+    """A job as wire data from ``model:batch[:precision]``.
+
+    Raises:
+        InputError: another number of parts, or a batch size that is no whole number.
+    """
+    parts = [part.strip() for part in text.split(":")]
+    if len(parts) not in (2, 3) or not all(parts):
+        raise InputError(f"cannot read {text!r}", where="--job", expected=JOB_SYNTAX)
+    if not (parts[1].isascii() and parts[1].isdecimal() and len(parts[1]) < 12):
+        raise InputError(f"batch size {parts[1]!r} is no whole number", where="--job", expected=JOB_SYNTAX)
+    job: dict[str, Any] = {"model": parts[0], "batch_size": int(parts[1])}
+    if len(parts) == 3:
+        job["precision"] = parts[2].lower()
+    return job
+
+
+@app.command()
+def predict(
+    *,
+    gpu: Annotated[str, typer.Option(help="GPU type: slug or alias.")],
+    sharing_mode: Annotated[str, typer.Option(help="time-slice, mps or mig.")],
+    job: Annotated[list[str], typer.Option(help=f"{JOB_SYNTAX}; once a job, up to 4.")],
+    num_gpus: Annotated[int, typer.Option(help="GPUs that each job runs on.")] = 1,
+    model_dir: Annotated[Path | None, typer.Option(help="A saved predictor, in place of the registered one.")] = None,
+    model: Annotated[str | None, typer.Option(help="Registered model.  [default: eaco]")] = None,
+    alias: Annotated[str | None, typer.Option(help="Its alias.  [default: champion]")] = None,
+    tracking_uri: Annotated[str | None, typer.Option(help="MLflow server or store.")] = None,
+    home: Annotated[Path | None, typer.Option(help="Folder of EaCO's state.  [default: .eaco]")] = None,
+    json_to: Annotated[str | None, typer.Option("--json", help="Write the prediction as JSON; - is stdout.")] = None,
+) -> None:
+    """Predict speed, power, utilisation and memory of jobs that share GPUs."""
+    from eaco_serving.commands import _common as common
+    from eaco_serving.convert import co_location, prediction_wire
+    from eaco_serving.routes.wire import validated
+    from eaco_serving.schemas import SetIn
+    from eaco_serving.tables import prediction_tables
+
+    asked = {"gpu": gpu, "sharing_mode": sharing_mode, "num_gpus": num_gpus, "jobs": [parse_job(text) for text in job]}
+    wire = common.as_input_error(lambda: validated(SetIn, asked), "options")
+    together = co_location(wire)
+    predictor = common.pick_predictor(model_dir, name=model, alias=alias, tracking_uri=tracking_uri, home=home)
+    (prediction,) = predictor.predict([together])
+    answer = prediction_wire(prediction)
+    common.notice(prediction.provenance)
+    if json_to is not None:
+        common.write_json(answer, json_to)
+    if json_to != "-":
+        common.console().print(prediction_tables(answer, job))

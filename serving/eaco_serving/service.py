@@ -1,0 +1,126 @@
+"""What the routes share: the settings and the predictor, loaded in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Protocol, runtime_checkable
+
+from fastapi import Request
+
+from eaco_datasets.errors import EacoError, NotReadyError
+from eaco_predictor.prediction import PredictsSets
+from eaco_predictor.predictor import PredictorInfo
+from eaco_serving.settings import Settings
+
+log = logging.getLogger("eaco.serving")
+
+
+class ServedPredictor(PredictsSets, Protocol):
+    """A predictor that says where it comes from."""
+
+    @property
+    def info(self) -> PredictorInfo:
+        """Version, data and provenance."""
+        ...
+
+
+@runtime_checkable
+class Evaluated(Protocol):
+    """A predictor that knows its errors: figure -> value, empty when it was not evaluated."""
+
+    @property
+    def out_of_sample(self) -> Mapping[str, float]:
+        """On work that it had not seen."""
+        ...
+
+    @property
+    def in_sample(self) -> Mapping[str, float]:
+        """On what it learned from."""
+        ...
+
+
+LoadPredictor = Callable[[], ServedPredictor]
+
+
+class Service:
+    """Loads the predictor once and hands it to the routes.
+
+    Loading runs in a thread of its own, so that ``/healthz`` answers meanwhile and stopping does not wait for it.
+    """
+
+    def __init__(self, settings: Settings, load_predictor: LoadPredictor) -> None:
+        self.settings = settings
+        self._load = load_predictor
+        self._predictor: ServedPredictor | None = None
+        self._failure: str | None = None
+        self._done = asyncio.Event()
+
+    @property
+    def predictor(self) -> ServedPredictor:
+        """The loaded predictor.
+
+        Raises:
+            NotReadyError: it is still loading, or could not be loaded.
+        """
+        if self._predictor is None:
+            raise NotReadyError(self._failure or "the predictor is still being loaded")
+        return self._predictor
+
+    def start(self) -> None:
+        """Begin to load; returns at once. To be called on the event loop."""
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=self._run, args=(loop,), name="load-predictor", daemon=True).start()
+
+    async def loaded(self) -> None:
+        """Wait until loading has ended, well or not."""
+        await self._done.wait()
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            self._predictor = self._load()
+        except EacoError as error:
+            self._failure = f"the predictor could not be loaded: {error}"
+            log.error(self._failure)
+        except Exception:
+            self._failure = "the predictor could not be loaded; the service's log has the details"
+            log.exception("loading the predictor failed")
+        else:
+            announce(self._predictor.info)
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(self._done.set)
+
+
+def service_of(request: Request) -> Service:
+    """The service that the application was created with."""
+    service: Service = request.app.state.service
+    return service
+
+
+def simulated_share(provenance: dict[str, float]) -> float:
+    """Share of the training rows that were simulated, 0 to 1."""
+    return provenance.get("simulated", 0.0)
+
+
+def simulated_notice(provenance: dict[str, float]) -> str | None:
+    """One sentence when any training row was simulated, else None."""
+    share = simulated_share(provenance)
+    if share <= 0:
+        return None
+    return f"simulated: {share:.0%} of the rows that this predictor learned from were simulated, not measured"
+
+
+def announce(info: PredictorInfo) -> None:
+    """Log what is served, and loudly when it learned from simulated data."""
+    log.info(
+        "serving predictor %s (%s) learned from %s, %d rows",
+        info.version,
+        info.model,
+        ", ".join(info.datasets),
+        info.n_rows,
+    )
+    notice = simulated_notice(info.provenance)
+    if notice:
+        log.warning(notice)
