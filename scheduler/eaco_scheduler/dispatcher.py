@@ -169,6 +169,7 @@ class Dispatcher:
         with self._lock:
             self._advance(now_s)
             self._queue.remove(job_id)
+            self._placed.pop(job_id, None)
             self._release(job_id)
             return Outcome(self._try_waiting())
 
@@ -262,13 +263,10 @@ class Dispatcher:
         self._queue.add(Waiting(request, self._now_s, known.sequence, known.excluded | frozenset(excluded)))
 
     def _resident(self, job_id: str) -> Resident:
-        found = self._find(job_id)
-        if found is None:
-            raise InputError(f"job {job_id!r} is not placed", where="/job_id", expected="a placed job")
-        return found
-
-    def _find(self, job_id: str) -> Resident | None:
-        return next((r for _, _, r in self._ledger.snapshot().placed() if r.job_id == job_id), None)
+        for _, _, resident in self._ledger.snapshot().placed():
+            if resident.job_id == job_id:
+                return resident
+        raise InputError(f"job {job_id!r} is not placed", where="/job_id", expected="a placed job")
 
     def _types_of(self, job_id: str) -> frozenset[str]:
         state: ClusterState = self._ledger.snapshot()
