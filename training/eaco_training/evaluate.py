@@ -263,14 +263,24 @@ def evaluation_of(
     )
 
 
+def models_of(target: str) -> tuple[str, ...]:
+    """Every model that can predict the target. Raises ``UnknownNameError`` for an unknown target."""
+    from eaco_predictor.registry import model_names
+
+    if target not in TARGETS:
+        raise UnknownNameError("target", target, TARGETS, where="--target")
+    return tuple(model_names(target))
+
+
 def known_model(target: str, model: str | None) -> str:
     """The model's name, the target's default for ``None``. Raises ``UnknownNameError``."""
-    from eaco_predictor.registry import default_model, model_names
+    from eaco_predictor.registry import default_model
 
+    known = models_of(target)
     if model is None:
         return default_model(target)
-    if model not in model_names(target):
-        raise UnknownNameError(f"model for {target}", model, model_names(target), where="--model")
+    if model not in known:
+        raise UnknownNameError(f"model of {target}", model, known, where="--model")
     return model
 
 

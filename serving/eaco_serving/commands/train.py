@@ -1,0 +1,89 @@
+"""``eaco train``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eaco_serving.commands._training import (
+    DataDirOption,
+    DatasetOption,
+    HomeOption,
+    JsonOption,
+    SeedOption,
+    TrackingOption,
+)
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def train(
+    *,
+    dataset: DatasetOption = "embedded",
+    data_dir: DataDirOption = None,
+    model: Annotated[
+        str | None, typer.Option(help="Relative-speed model; the best out of sample when not given.")
+    ] = None,
+    register: Annotated[str | None, typer.Option(metavar="NAME", help="Register the predictor, e.g. as eaco.")] = None,
+    promote: Annotated[bool, typer.Option("--promote", help="Make it the champion even where there is one.")] = False,
+    protocol: Annotated[
+        str, typer.Option(help="Protocol of the evaluation that is tracked with the run; none leaves it out.")
+    ] = "leave-one-model-out",
+    home: HomeOption = Path(".eaco"),
+    tracking_uri: TrackingOption = None,
+    seed: SeedOption = 0,
+    json_to: JsonOption = None,
+) -> None:
+    """Train a predictor on profiles, evaluate it on work it has not seen, track the run in MLflow."""
+    from eaco_datasets.sources import load_dataset
+    from eaco_serving.commands import _common as common
+    from eaco_serving.commands import _training as shared
+    from eaco_training.evaluate import known_model
+    from eaco_training.folds import protocol as known_protocol
+    from eaco_training.registry import checked_name
+    from eaco_training.train import train as train_predictor
+
+    if protocol != "none":
+        known_protocol(protocol)
+    if model is not None:
+        known_model("relative_speed", model)
+    if register is not None:
+        checked_name(register)
+    profiles = load_dataset(dataset, data_dir)
+    shared.licence_notice(dataset)
+    with shared.progress_bar() as progress:
+        result = train_predictor(
+            profiles,
+            dataset=dataset,
+            model=model,
+            seed=seed,
+            home=home,
+            tracking_uri=tracking_uri,
+            register_as=register,
+            promote=promote,
+            evaluate_under=None if protocol == "none" else protocol,
+            progress=progress,
+        )
+    info = result.predictor.info
+    common.notice(info.provenance)
+    if json_to is not None:
+        summary = {
+            "schema": 1,
+            "run_id": result.run_id,
+            "predictor_version": info.version,
+            "model": info.model,
+            "data_sha256": info.data_sha256,
+            "provenance": info.provenance,
+            "registered": {"name": register, "version": result.version, "alias": result.alias} if register else None,
+            "evaluation": dict(result.reports),
+        }
+        common.write_json(summary, json_to)
+    if json_to != "-":
+        for report in result.reports.values():
+            shared.print_report(report)
+        typer.echo(f"predictor {info.version} ({info.model}) from {info.n_rows} rows of {dataset}; run {result.run_id}")
+        if register:
+            typer.echo(f"registered as {register} version {result.version}, {result.alias}")
