@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eaco_datasets.errors import InputError
 from eaco_datasets.types import CoLocation
 from eaco_predictor.prediction import SetPrediction
 from eaco_serving.settings import Settings
@@ -63,7 +64,13 @@ def load_default(settings: Settings, say: Callable[[str], None]) -> RegisteredPr
 
 
 def load_saved(folder: Path) -> RegisteredPredictor:
-    """A predictor from the folder that ``Predictor.save`` wrote; no figures come with it."""
+    """A predictor from the folder that ``Predictor.save`` wrote; no figures come with it.
+
+    Raises:
+        InputError: there is no such folder, or it holds no predictor.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder} is no folder", where="--model-dir", expected="the folder of a saved predictor")
     from eaco_predictor.predictor import Predictor
 
     return RegisteredPredictor(Predictor.load(folder))

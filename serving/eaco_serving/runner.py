@@ -44,8 +44,8 @@ def serve(settings: Settings, load_predictor: LoadPredictor) -> None:
         EacoError: the address cannot be had, or the predictor could not be loaded.
         KeyboardInterrupt: Ctrl-C.
     """
-    configure_logging(settings.log_level)
     listening = bind(settings.host, settings.port)
+    configure_logging(settings.log_level)
     failures: list[Exception] = []
 
     def load_or_stop() -> ServedPredictor:
