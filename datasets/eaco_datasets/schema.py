@@ -7,6 +7,7 @@ together, repeated on each row. Missing is null, never 0 or -1. A row whose outc
 from __future__ import annotations
 
 import hashlib
+import os
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -234,7 +235,7 @@ def _measurement_problems(table: pd.DataFrame) -> list[Problem]:
     solo = table["role"] == "solo"
     add(solo & (rows != 1), "role", "a solo measurement with several rows", "one row, or role colocated")
     add(~solo & (rows == 1), "role", "a co-located measurement with one row", f"2 to {MAX_JOBS} rows, or role solo")
-    gap = ~twice & (by_id["job_index"].transform("max") != rows - 1)
+    gap = by_id["job_index"].transform("max") != by_id["job_index"].transform("nunique") - 1
     add(gap, "job_index", "job indices have a gap", "0, 1, ... one a job")
     not_ok = table["outcome"] != "ok"
     for name in SPEED_COLUMNS:
@@ -325,14 +326,16 @@ def write_profiles(frame: pd.DataFrame, path: Path) -> None:
         raise InputError(
             f"cannot write {path.suffix or 'a file without ending'}", where=str(path), expected=".parquet or .csv"
         )
-    part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if suffix == ".csv":
-            table.to_csv(part, index=False, lineterminator="\n")
-        else:
-            table.to_parquet(part, index=False)
-        part.replace(path)
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        try:
+            if suffix == ".csv":
+                table.to_csv(part, index=False, lineterminator="\n")
+            else:
+                table.to_parquet(part, index=False)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise EacoError(f"{path}: cannot be written: {error.strerror or error}") from None

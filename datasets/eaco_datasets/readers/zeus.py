@@ -1,7 +1,7 @@
 """Zeus (NSDI'23): epoch time and mean GPU power of solo jobs by batch size and power limit, on four GPU types.
 
-Source: https://github.com/ml-energy/zeus, Apache-2.0. The files say nothing of precision: ``fp32`` is what the jobs'
-scripts do without a further option. Throughput stays null: whether an epoch's time holds its evaluation is not said.
+Source: https://github.com/ml-energy/zeus, Apache-2.0. The files say nothing of precision: ``fp32`` is assumed.
+Throughput stays null: whether an epoch's time holds its evaluation is not said.
 The V100 has a 250 W limit, so it is the PCIe card.
 """
 
