@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
 from fastapi import Request
@@ -89,7 +90,7 @@ class Service:
             log.exception("loading the predictor failed")
         else:
             announce(self._predictor.info)
-        if not loop.is_closed():
+        with suppress(RuntimeError):  # the loop is closed: the service stopped meanwhile, nobody waits
             loop.call_soon_threadsafe(self._done.set)
 
 
