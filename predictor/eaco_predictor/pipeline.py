@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Self
+from collections.abc import Mapping
+from copy import copy
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 
-from eaco_features.sets import FloatArray, SetBatch
+import numpy as np
+
+from eaco_datasets.errors import NotReadyError
+from eaco_features.sets import BoolArray, FloatArray, IntArray, SetBatch
+from eaco_predictor.families import family_folds
+from eaco_predictor.intervals import Interval, calibrate
+from eaco_predictor.models.base import known_targets
+from eaco_predictor.models.solo_power import workload_codes
+from eaco_predictor.observations import Correction, JobKey, Spread, corrections, error_spread, job_codes, per_job
+from eaco_predictor.protocol import OutOfFamily, TargetModel
+from eaco_predictor.registry import default_model, make_model
+from eaco_predictor.targets import target_spec
+
+CALIBRATION_DRAWS = 5
+"""Random single observations a job when the interval of an observed job is calibrated (choice: cost)."""
 
 
 class Bounds(NamedTuple):
@@ -15,27 +31,131 @@ class Bounds(NamedTuple):
     upper: FloatArray
 
 
+@runtime_checkable
+class ObservingModel(Protocol):
+    """A model with a correction of its own, better than a shift."""
+
+    def observe(self, sets: SetBatch, target: FloatArray) -> TargetModel: ...
+
+
 class TargetPipeline:
     """One target, learned.
 
     Args:
-        target: one of ``eaco_features.examples.TARGETS``.
+        target: one of ``eaco_predictor.targets.TARGET_SPECS``.
         model: a name of ``eaco_predictor.registry.model_names(target)``; None takes ``default_model(target)``.
         seed: seeds whatever is random inside.
-        intervals: calibrate the 90 % interval on held-out families (refits the model once a family).
+        intervals: calibrate the 90 % interval on held-out families (refits the model once a family, if the model does
+            not predict out of family by itself). Without, both bounds are the mean.
     """
 
     def __init__(self, target: str, model: str | None = None, *, seed: int = 0, intervals: bool = True) -> None:
-        raise NotImplementedError
+        self.spec = target_spec(target)
+        self.model_name = model or default_model(target)
+        self.seed, self.intervals = seed, intervals
+        self.model: TargetModel = make_model(target, self.model_name, seed)
+        self._interval = self._observed_interval = Interval(0.0, 0.0)
+        self._spread = Spread(1e-9, 1.0)
+        self._corrections: Mapping[JobKey, Correction] = {}
+        self._fitted = self._observed = False
 
     def fit(self, sets: SetBatch, target: FloatArray) -> Self:
-        """Learn from ``target`` ``(n_sets, MAX_JOBS)``, NaN left out."""
-        raise NotImplementedError
+        """Learn from ``target`` ``(n_sets, MAX_JOBS)``, NaN left out.
+
+        Raises:
+            DataError: no target is known.
+        """
+        known = known_targets(sets, target)
+        clipped = self.spec.clipped(target)
+        self.model.fit(sets, clipped)
+        self._fitted = True
+        if self.intervals:
+            self._calibrate(sets, clipped, known)
+        return self
 
     def predict(self, sets: SetBatch) -> Bounds:
-        """Inside the physical limits, ``lower <= mean <= upper``."""
-        raise NotImplementedError
+        """Inside the physical limits, ``lower <= mean <= upper``.
+
+        Raises:
+            NotReadyError: before ``fit``.
+        """
+        if not self._fitted:
+            raise NotReadyError(f"the {self.spec.name} pipeline is not fitted yet")
+        mean = self.model.predict(sets)
+        scale = self._scale(mean)
+        factor = np.ones(mean.shape)
+        if self._corrections:
+            shift, factor = per_job(sets, self._corrections, self._spread)
+            mean = self.spec.limit(sets, mean + shift * scale)
+        if self.spec.known_alone:
+            factor = np.where((sets.n_jobs == 1)[:, None], 0.0, factor)
+        interval = self._observed_interval if self._observed else self._interval
+        lower, upper = interval.bounds(mean, scale, factor)
+        return Bounds(
+            mean, np.minimum(self.spec.limit(sets, lower), mean), np.maximum(self.spec.limit(sets, upper), mean)
+        )
 
     def observe(self, sets: SetBatch, target: FloatArray) -> TargetPipeline:
-        """A new pipeline, corrected by measurements of some configs; the fitted model is shared, not refitted."""
-        raise NotImplementedError
+        """A new pipeline, corrected by measurements of some jobs; the fitted model is shared, not refitted."""
+        observed = copy(self)
+        if isinstance(self.model, ObservingModel):
+            observed.model, observed._observed = self.model.observe(sets, target), True
+            return observed
+        mean = self.model.predict(sets)
+        known = sets.present & np.isfinite(target) & np.isfinite(mean)
+        error = (self.spec.clipped(target) - mean) / self._scale(mean)
+        observed._corrections = {**self._corrections, **corrections(sets, error, known, self._spread)}
+        return observed
+
+    def _scale(self, mean: FloatArray) -> FloatArray:
+        """Errors of a relative speed are of one size; those of watts, MiB and percent grow with the value."""
+        return np.ones_like(mean) if self.spec.name == "relative_speed" else np.maximum(mean, 1e-9)
+
+    def _calibrate(self, sets: SetBatch, target: FloatArray, known: BoolArray) -> None:
+        if isinstance(self.model, OutOfFamily):
+            held_out = self.model.out_of_family()
+        else:
+            held_out = self._predict_held_out(sets, target, known)
+        rows = known & np.isfinite(held_out)
+        if not rows.any():  # one family only: nothing can be held out, so errors are in sample
+            held_out = self.model.predict(sets)
+            rows = known & np.isfinite(held_out)
+        error = (target - held_out) / self._scale(held_out)
+        self._interval = calibrate(held_out[rows], target[rows], self._scale(held_out)[rows], sets.family[rows])
+        self._spread = error_spread(error[rows], job_codes(sets)[rows])
+        self._observed_interval = self._interval
+        if isinstance(self.model, ObservingModel):
+            self._calibrate_observed(sets, target, known)
+
+    def _predict_held_out(self, sets: SetBatch, target: FloatArray, known: BoolArray) -> FloatArray:
+        out = np.full(target.shape, np.nan)
+        for train, test in family_folds(sets, known):
+            model = make_model(self.spec.name, self.model_name, self.seed).fit(sets.take(train), target[train])
+            at = np.nonzero(test.any(axis=1))[0]
+            out[at] = np.where(test[at], model.predict(sets.take(at)), out[at])
+        return out
+
+    def _calibrate_observed(self, sets: SetBatch, target: FloatArray, known: BoolArray) -> None:
+        """The interval of jobs with one observation: held-out families, one drawn reading a job, the rest predicted."""
+        random = np.random.default_rng(self.seed)
+        parts: list[tuple[FloatArray, FloatArray, IntArray]] = []
+        for train, test in family_folds(sets, known):
+            model = make_model(self.spec.name, self.model_name, self.seed).fit(sets.take(train), target[train])
+            held = np.nonzero(test.any(axis=1))[0]
+            for _ in range(CALIBRATION_DRAWS):
+                drawn, rest = _draw_one_a_workload(sets, held, random)
+                if len(rest) and isinstance(model, ObservingModel):
+                    observed = model.observe(sets.take(drawn), target[drawn])
+                    predicted = observed.predict(sets.take(rest))[:, 0]
+                    parts.append((predicted, target[rest, 0], sets.family[rest, 0]))
+        if parts:
+            predicted, observed_target, family = (np.concatenate(column) for column in zip(*parts, strict=True))
+            self._observed_interval = calibrate(predicted, observed_target, self._scale(predicted), family)
+
+
+def _draw_one_a_workload(sets: SetBatch, held: IntArray, random: np.random.Generator) -> tuple[IntArray, IntArray]:
+    codes, _ = workload_codes(sets.take(held))
+    order = random.permutation(len(held))
+    _, first = np.unique(codes[order], return_index=True)
+    drawn = np.sort(held[order[first]])
+    return drawn, np.setdiff1d(held, drawn)

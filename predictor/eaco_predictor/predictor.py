@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
-import pandas as pd
+import joblib
+import numpy as np
 
-from eaco_datasets.types import CoLocation
+from eaco_datasets.errors import DataError
+from eaco_datasets.gpus import gpu_specs
+from eaco_datasets.types import SHARING_MODES, CoLocation
+from eaco_features.matrix import gpu_columns
+from eaco_features.schema import FEATURE_SCHEMA_VERSION
+from eaco_features.sets import BoolArray, FloatArray, IntArray, SetBatch, sets_from_colocations
+from eaco_predictor.answers import answer
+from eaco_predictor.distance import TrainingJobs, out_of_distribution
+from eaco_predictor.intervals import miss_probability
+from eaco_predictor.pipeline import Bounds, TargetPipeline
 from eaco_predictor.prediction import SetPrediction
+from eaco_predictor.set_power import SetBounds, SetPower
+from eaco_predictor.solos import SoloTable
+
+MEMORY_RESERVE_MIB = 512.0
+"""GPU memory that the driver and fragmentation keep from the jobs (choice; users report a few hundred MiB)."""
+
+_MODEL_FILE, _MANIFEST_FILE = "predictor.joblib", "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -30,24 +49,156 @@ class PredictorInfo:
     notes: tuple[str, ...] = ()
 
 
-class Predictor:
-    """Relative speed, power, utilisation and memory of co-locations."""
+class Columns(NamedTuple):
+    """Predictions of ``n_sets`` co-locations as columns.
 
-    info: PredictorInfo
+    ``relative_speed`` is ``(n_sets, MAX_JOBS)``, the rest ``(n_sets,)``; NaN is unknown. ``nearest`` holds, for each
+    job in the order of ``sets.rows``, codes into the training families. ``out_of_distribution`` is the set's worst
+    job's. ``solo_known`` and ``util_known`` ``(n_sets, MAX_JOBS)`` say what was known of each job.
+    """
+
+    sets: SetBatch
+    relative_speed: Bounds
+    gpu_util_pct: SetBounds
+    mem_mib: SetBounds
+    gpu_power_w: SetBounds
+    oom_probability: FloatArray
+    out_of_distribution: FloatArray
+    nearest: IntArray
+    solo_known: BoolArray
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The fitted parts. ``modes`` are the sharing modes of the training sets, for each GPU type.
+
+    ``speed_provenance`` holds the shares of the training rows' provenance for each GPU type.
+    """
+
+    speed: TargetPipeline
+    util: TargetPipeline
+    memory: TargetPipeline
+    power: SetPower
+    solos: SoloTable
+    jobs: TrainingJobs
+    modes: Mapping[str, frozenset[str]]
+    speed_provenance: Mapping[str, Mapping[str, float]]
+
+
+class Predictor:
+    """Relative speed, power, utilisation and memory of co-locations.
+
+    Honours ``eaco_predictor.prediction.PredictsSets``. Made by ``eaco_predictor.fitting.fit_predictor``.
+    """
+
+    def __init__(self, info: PredictorInfo, parts: Parts) -> None:
+        self.info, self.parts = info, parts
 
     def predict(self, sets: Sequence[CoLocation]) -> list[SetPrediction]:
-        raise NotImplementedError
+        """One prediction a set, in order. A set that cannot be predicted is answered with ``abstained``."""
+        if not sets:
+            return []
+        batch = sets_from_colocations(sets)
+        columns = self.predict_columns(batch)
+        reasons = [self._abstains(columns, i) for i in range(len(sets))]
+        shares = {slug: self.provenance_of(slug) for slug in batch.gpus}
+        families = self.parts.jobs.families
+        return answer(sets, columns, reasons=reasons, provenance=shares, families=families, version=self.info.version)
 
-    def save(self, path: Path) -> None:
-        raise NotImplementedError
+    def predict_columns(self, sets: SetBatch) -> Columns:
+        """The same as columns: one array a quantity, no loop over sets."""
+        parts = self.parts
+        filled, solo_known = parts.solos.fill(sets)
+        speed = parts.speed.predict(filled)
+        util = _of_set(parts.util.predict(filled))
+        memory = _of_set(parts.memory.predict(filled))
+        distance, nearest = parts.jobs.distances(filled)
+        worst = np.zeros(len(sets))
+        np.maximum.at(worst, filled.rows[0], distance)
+        capacity = gpu_columns(sets, gpu_specs())["memory_mib"] - MEMORY_RESERVE_MIB
+        return Columns(
+            sets=filled,
+            relative_speed=speed,
+            gpu_util_pct=util,
+            mem_mib=memory,
+            gpu_power_w=parts.power.predict(filled, util.mean),
+            oom_probability=1.0 - miss_probability(capacity, *memory),
+            out_of_distribution=out_of_distribution(worst),
+            nearest=nearest,
+            solo_known=solo_known,
+        )
+
+    def provenance_of(self, gpu: str) -> dict[str, float]:
+        """Shares of the provenance of what answers for a GPU type: relative speed and power count alike.
+
+        Power without a learned row comes from the GPU's own data sheet and counts as ``imputed``.
+        """
+        halves = (self.parts.speed_provenance.get(gpu, {}), self.parts.power.provenance.get(gpu, {"imputed": 1.0}))
+        kinds = sorted({kind for half in halves for kind in half})
+        return {kind: sum(half.get(kind, 0.0) for half in halves) / len(halves) for kind in kinds}
+
+    def _abstains(self, columns: Columns, i: int) -> str | None:
+        """Why a set cannot be predicted, or None."""
+        sets = columns.sets
+        gpu = sets.gpus[sets.gpu[i]]
+        modes = self.parts.modes.get(gpu)
+        if modes is None:
+            return f"no training rows of GPU type {gpu}; there are rows of {', '.join(sorted(self.parts.modes))}"
+        mode = SHARING_MODES[sets.sharing_mode[i]]
+        if sets.present[i].sum() > 1 and mode not in modes and "unknown" not in modes | {mode}:
+            return f"no training rows of {gpu} under {mode}; there are rows under {', '.join(sorted(modes))}"
+        unknown = sets.present[i] & ~columns.solo_known[i] & np.isnan(sets.solo_of("gpu_util_pct")[i])
+        if unknown.any():
+            key = sets.configs[sets.config[i, int(np.argmax(unknown))]]
+            return (
+                f"job {key.family} (batch size {key.batch_size}, {key.precision}) has no solo gpu_util_pct and its "
+                f"config was never measured on {gpu}"
+            )
+        return None
+
+    def save(self, folder: Path) -> None:
+        """Write the predictor into a folder: the fitted parts and a manifest with their SHA-256."""
+        folder.mkdir(parents=True, exist_ok=True)
+        joblib.dump(self.parts, folder / _MODEL_FILE, compress=3)
+        manifest = {
+            "feature_schema_version": FEATURE_SCHEMA_VERSION,
+            "sha256": _sha256(folder / _MODEL_FILE),
+            "info": asdict(self.info),
+        }
+        (folder / _MANIFEST_FILE).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
     @classmethod
-    def load(cls, path: Path) -> Predictor:
-        raise NotImplementedError
+    def load(cls, folder: Path) -> Predictor:
+        """Read what ``save`` wrote. The file is a pickle: load only what you trust.
+
+        Raises:
+            DataError: no predictor there, another feature schema, or a file that does not match its SHA-256.
+        """
+        try:
+            manifest: dict[str, Any] = json.loads((folder / _MANIFEST_FILE).read_text(encoding="utf-8"))
+            info = manifest["info"]
+            if manifest["feature_schema_version"] != FEATURE_SCHEMA_VERSION:
+                raise DataError(
+                    f"feature schema {manifest['feature_schema_version']}",
+                    where=str(folder),
+                    expected=f"schema {FEATURE_SCHEMA_VERSION}; train it again",
+                )
+            if _sha256(folder / _MODEL_FILE) != manifest["sha256"]:
+                raise DataError(
+                    "the model file does not match its SHA-256", where=str(folder), expected="an intact file"
+                )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"no readable predictor ({error})", where=str(folder), expected="a saved predictor"
+            ) from error
+        tuples = {name: tuple(info[name]) for name in ("datasets", "families", "gpus", "notes")}
+        return cls(PredictorInfo(**{**info, **tuples}), cast(Parts, joblib.load(folder / _MODEL_FILE)))
 
 
-def fit_predictor(
-    profiles: pd.DataFrame, *, model: str | None = None, seed: int = 0, options: dict[str, Any] | None = None
-) -> Predictor:
-    """Train every part on a profile table (see ``eaco_datasets.schema``)."""
-    raise NotImplementedError
+def _of_set(bounds: Bounds) -> SetBounds:
+    """A quantity repeated on each job, once a set."""
+    return SetBounds(bounds.mean[:, 0], bounds.lower[:, 0], bounds.upper[:, 0])
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

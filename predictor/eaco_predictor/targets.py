@@ -21,12 +21,14 @@ MIN_RELATIVE_SPEED = 0.01
 class Target:
     """One quantity to learn. ``clip`` bounds a measured target from above before it is learned or scored.
 
-    ``shared`` says that the quantity belongs to the whole set and is repeated on each job.
+    ``shared`` says that the quantity belongs to the whole set and is repeated on each job; ``known_alone`` that of a
+    job alone it is what its solo profile says, without doubt.
     """
 
     name: str
     unit: str
     shared: bool
+    known_alone: bool
     clip: float | None
     limit: Callable[[SetBatch, FloatArray], FloatArray]
 
@@ -64,11 +66,11 @@ def power_bounds_w(sets: SetBatch) -> tuple[FloatArray, FloatArray]:
 TARGET_SPECS: Mapping[str, Target] = {
     t.name: t
     for t in (
-        Target("relative_speed", "1", False, MAX_RELATIVE_SPEED, _relative_speed),
-        Target("gpu_power_w", "W", True, None, _gpu_power_w),
-        Target("node_power_w", "W", True, None, _positive),
-        Target("mem_mib", "MiB", True, None, _positive),
-        Target("gpu_util_pct", "%", True, None, _percent),
+        Target("relative_speed", "1", False, True, MAX_RELATIVE_SPEED, _relative_speed),
+        Target("gpu_power_w", "W", True, False, None, _gpu_power_w),
+        Target("node_power_w", "W", True, False, None, _positive),
+        Target("mem_mib", "MiB", True, True, None, _positive),
+        Target("gpu_util_pct", "%", True, True, None, _percent),
     )
 }
 

@@ -1,0 +1,159 @@
+"""Columns turned into answers: epoch time, JCT, deadline risk and energy of each set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isnan
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eaco_datasets.physics import fan_power_w
+from eaco_datasets.types import CoLocation, Job, NodeSpec
+from eaco_predictor.distance import N_NEAREST
+from eaco_predictor.intervals import miss_probability
+from eaco_predictor.prediction import Estimate, JobPrediction, SetPrediction
+
+if TYPE_CHECKING:
+    from eaco_predictor.predictor import Columns
+
+Triple = tuple[float, float, float]
+"""Mean, lower, upper."""
+
+
+def answer(
+    sets: Sequence[CoLocation],
+    columns: Columns,
+    *,
+    reasons: Sequence[str | None],
+    provenance: Mapping[str, dict[str, float]],
+    families: Sequence[str],
+    version: str,
+) -> list[SetPrediction]:
+    """One answer a set. ``reasons`` says why a set is abstained on, ``provenance`` is by GPU type."""
+    speed = np.stack(columns.relative_speed, axis=2).tolist()
+    util, memory, power = (
+        np.stack(quantity, axis=1).tolist() for quantity in (columns.gpu_util_pct, columns.mem_mib, columns.gpu_power_w)
+    )
+    epoch_s = columns.sets.solo_of("epoch_s").tolist()
+    throughput = columns.sets.solo_of("throughput_samples_s").tolist()
+    oom, distant = columns.oom_probability.tolist(), columns.out_of_distribution.tolist()
+    first_row = np.concatenate(([0], np.cumsum(columns.sets.n_jobs))).tolist()
+    answers = []
+    for i, colocation in enumerate(sets):
+        near = columns.nearest[first_row[i] : first_row[i + 1]].T.ravel().tolist()
+        nearest = tuple(dict.fromkeys(families[code] for code in near))[:N_NEAREST]
+        shares = dict(provenance[colocation.gpu])
+        if reasons[i] is not None:
+            answers.append(_abstained(reasons[i], distant[i], nearest, version, shares))
+            continue
+        jobs = tuple(
+            _job(job, speed[i][j], _solo_epoch_s(job, epoch_s[i][j], throughput[i][j]))
+            for j, job in enumerate(colocation.jobs)
+        )
+        gpu_power = _estimate(power[i])
+        answers.append(
+            SetPrediction(
+                jobs=jobs,
+                gpu_power_w=gpu_power,
+                node_power_w=_node_power(colocation, gpu_power),
+                gpu_util_pct=_estimate(util[i]),
+                mem_mib=_estimate(memory[i]),
+                oom_probability=None if isnan(memory[i][0]) else oom[i],
+                energy_j_per_epoch=_energy(colocation, gpu_power, jobs),
+                out_of_distribution=distant[i],
+                nearest_families=nearest,
+                abstained=None,
+                predictor_version=version,
+                provenance=shares,
+            )
+        )
+    return answers
+
+
+def _abstained(
+    reason: str | None, distant: float, nearest: tuple[str, ...], version: str, provenance: dict[str, float]
+) -> SetPrediction:
+    return SetPrediction(
+        jobs=(),
+        gpu_power_w=None,
+        node_power_w=None,
+        gpu_util_pct=None,
+        mem_mib=None,
+        oom_probability=None,
+        energy_j_per_epoch=None,
+        out_of_distribution=distant,
+        nearest_families=nearest,
+        abstained=reason,
+        predictor_version=version,
+        provenance=provenance,
+    )
+
+
+def _estimate(values: Sequence[float]) -> Estimate | None:
+    mean, lower, upper = values
+    return None if isnan(mean) else Estimate(mean, lower, upper)
+
+
+def _solo_epoch_s(job: Job, epoch_s: float, throughput_samples_s: float) -> float | None:
+    """Solo epoch time: what this run's own samples take, else what was measured of the config."""
+    if job.samples_per_epoch is not None and not isnan(throughput_samples_s):
+        return job.samples_per_epoch / throughput_samples_s
+    return None if isnan(epoch_s) else epoch_s
+
+
+def _job(job: Job, speed: Triple, solo_epoch_s: float | None) -> JobPrediction:
+    """Times are solo time / relative speed, so the fastest speed bounds them from below."""
+    mean, lower, upper = speed
+    epoch = jct = miss = None
+    if solo_epoch_s is not None:
+        epoch = Estimate(solo_epoch_s / mean, solo_epoch_s / upper, solo_epoch_s / lower)
+        if job.remaining_epochs is not None:
+            left = job.remaining_epochs
+            jct = Estimate(left * epoch.mean, left * epoch.lower, left * epoch.upper)
+            if job.deadline_s is not None:
+                miss = _miss(left * solo_epoch_s, job.deadline_s, speed)
+    return JobPrediction(job.job_id, Estimate(mean, lower, upper), epoch, jct, miss)
+
+
+def _miss(solo_jct_s: float, deadline_s: float, speed: Triple) -> float:
+    """Probability that the relative speed stays below the one that the deadline needs."""
+    if solo_jct_s == 0:
+        return 0.0
+    if deadline_s <= 0:
+        return 1.0
+    mean, lower, upper = speed
+    need = solo_jct_s / deadline_s
+    if lower == upper:  # a job alone: no doubt, and exactly on time is on time
+        return float(need > mean)
+    return float(miss_probability(np.array(need), np.array(mean), np.array(lower), np.array(upper)))
+
+
+def _node_power(colocation: CoLocation, gpu_power: Estimate | None) -> Estimate | None:
+    """``P_node = P_server(cpu utilisation) + sum of GPU powers`` (EaCO paper, eq. 5); None without a described node."""
+    if colocation.node is None or gpu_power is None:
+        return None
+    mean, lower, upper = _server_power(colocation.node)
+    n = colocation.num_gpus
+    return Estimate(mean + n * gpu_power.mean, lower + n * gpu_power.lower, upper + n * gpu_power.upper)
+
+
+def _server_power(node: NodeSpec) -> Triple:
+    """Server watts; with an unknown CPU utilisation the whole span from idle to busy, half-way as the mean."""
+    if node.cpu_util_pct is None:
+        return (node.cpu_idle_w + node.cpu_busy_w) / 2.0, node.cpu_idle_w, node.cpu_busy_w
+    power = float(fan_power_w(node.cpu_idle_w, node.cpu_busy_w, node.cpu_util_pct))
+    return power, power, power
+
+
+def _energy(colocation: CoLocation, gpu_power: Estimate | None, jobs: Sequence[JobPrediction]) -> Estimate | None:
+    """GPU energy of one epoch of every job: each job is charged an equal share of the power over its epoch."""
+    epochs = [job.epoch_s for job in jobs]
+    if gpu_power is None or any(epoch is None for epoch in epochs):
+        return None
+    share = colocation.num_gpus / len(epochs)
+    mean, lower, upper = (
+        share * getattr(gpu_power, bound) * sum(getattr(epoch, bound) for epoch in epochs)
+        for bound in ("mean", "lower", "upper")
+    )
+    return Estimate(mean, lower, upper)

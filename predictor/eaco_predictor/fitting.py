@@ -1,0 +1,109 @@
+"""Train every part of a predictor on one profile table."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from importlib.metadata import version
+
+import numpy as np
+import pandas as pd
+
+from eaco_datasets.errors import DataError
+from eaco_datasets.schema import profiles_sha256
+from eaco_datasets.types import SHARING_MODES
+from eaco_features.examples import Examples, examples_from_profiles
+from eaco_features.schema import FEATURE_SCHEMA_VERSION
+from eaco_features.sets import FloatArray
+from eaco_predictor.distance import TrainingJobs
+from eaco_predictor.pipeline import TargetPipeline
+from eaco_predictor.predictor import Parts, Predictor, PredictorInfo
+from eaco_predictor.registry import default_model
+from eaco_predictor.set_power import SetPower, provenance_shares
+from eaco_predictor.solos import SoloTable
+
+LIBRARIES = ("eaco", "numpy", "scipy", "scikit-learn", "lightgbm", "pandas")
+"""Whose versions are recorded with a predictor: a pickle is only sure to load under the same ones."""
+
+
+def trainable(examples: Examples) -> FloatArray:
+    """Targets ``(n_sets, MAX_JOBS)`` that may be learned: imputed ones are NaN."""
+    return np.where(examples.provenance == "imputed", np.nan, examples.target)
+
+
+def fit_predictor(profiles: pd.DataFrame, *, model: str | None = None, seed: int = 0) -> Predictor:
+    """Train every part on a profile table (``eaco_datasets.schema``).
+
+    ``model`` names the relative-speed model (default: the best out of sample).
+
+    Raises:
+        DataError: the table holds no co-located measurement with a relative speed.
+        UnknownNameError: no such model.
+    """
+    speeds = examples_from_profiles(profiles, "relative_speed")
+    target = trainable(speeds)
+    name = model or default_model("relative_speed")
+    speed = TargetPipeline("relative_speed", name, seed=seed).fit(speeds.sets, target)
+    learned = np.isfinite(target)
+    kept = speeds.take(np.nonzero(learned.any(axis=1))[0])
+    at_set, at_job = np.nonzero(learned)
+    gpu = [speeds.sets.gpus[code] for code in speeds.sets.gpu[at_set]]
+    kinds = [str(kind) for kind in speeds.provenance[at_set, at_job]]
+    parts = Parts(
+        speed=speed,
+        util=_set_pipeline(profiles, "gpu_util_pct", seed),
+        memory=_set_pipeline(profiles, "mem_mib", seed),
+        power=SetPower.from_profiles(profiles),
+        solos=SoloTable.from_profiles(profiles),
+        jobs=TrainingJobs.from_sets(kept.sets),
+        modes=_modes(kept),
+        speed_provenance=provenance_shares(gpu, kinds),
+    )
+    sha256 = profiles_sha256(profiles)
+    counts = Counter(kinds)
+    libraries = {package: version(package) for package in LIBRARIES}
+    recipe = f"{sha256} {name} {seed} {FEATURE_SCHEMA_VERSION} {sorted(libraries.items())}"
+    info = PredictorInfo(
+        version=f"{name}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}",
+        model=name,
+        datasets=tuple(sorted({str(source) for source in kept.source})),
+        data_sha256=sha256,
+        n_rows=len(kinds),
+        families=tuple(sorted({speeds.sets.families[c] for c in speeds.sets.family[learned]})),
+        gpus=tuple(sorted(set(gpu))),
+        provenance={kind: n / counts.total() for kind, n in sorted(counts.items())},
+        seed=seed,
+        libraries=libraries,
+        notes=_notes(counts),
+    )
+    return Predictor(info, parts)
+
+
+def _set_pipeline(profiles: pd.DataFrame, target: str, seed: int) -> TargetPipeline:
+    """The default model of a set's quantity.
+
+    Without measured sets it is fitted on the solo rows, for which its formula is an identity.
+    """
+    pipeline = TargetPipeline(target, seed=seed)
+    try:
+        examples = examples_from_profiles(profiles, target)
+    except DataError:
+        solo = profiles[(profiles["role"] == "solo") & (profiles["outcome"] == "ok")]
+        examples = examples_from_profiles(solo.assign(role="colocated"), target)
+    return pipeline.fit(examples.sets, trainable(examples))
+
+
+def _modes(examples: Examples) -> dict[str, frozenset[str]]:
+    """Sharing modes seen on each GPU type."""
+    sets = examples.sets
+    pairs = {(sets.gpus[gpu], SHARING_MODES[mode]) for gpu, mode in zip(sets.gpu, sets.sharing_mode, strict=True)}
+    return {slug: frozenset(mode for other, mode in pairs if other == slug) for slug, _ in pairs}
+
+
+def _notes(kinds: Counter[str]) -> tuple[str, ...]:
+    share = kinds["simulated"] / kinds.total()
+    if not share:
+        return ()
+    return (
+        f"{share:.0%} of the training rows are SIMULATED: no GPU ran them; train on measured profiles to rely on it",
+    )
