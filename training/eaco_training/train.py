@@ -52,7 +52,7 @@ def train(
     The first version of a name becomes its champion; later ones do when ``promote`` is set, and are the
     ``challenger`` otherwise. ``evaluate_under`` ``None`` leaves the evaluation out.
     """
-    from eaco_predictor.predictor import fit_predictor
+    from eaco_predictor.fitting import fit_predictor
 
     predictor = fit_predictor(profiles, model=model, seed=seed)
     reports = (
