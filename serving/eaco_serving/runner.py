@@ -45,7 +45,6 @@ def serve(settings: Settings, load_predictor: LoadPredictor) -> None:
         KeyboardInterrupt: Ctrl-C.
     """
     listening = bind(settings.host, settings.port)
-    configure_logging(settings.log_level)
     failures: list[Exception] = []
 
     def load_or_stop() -> ServedPredictor:
@@ -60,12 +59,12 @@ def serve(settings: Settings, load_predictor: LoadPredictor) -> None:
         uvicorn.Config(
             create_app(settings, load_or_stop),
             log_config=None,
-            log_level=settings.log_level,
             access_log=settings.access_log,
             server_header=False,
             timeout_graceful_shutdown=settings.stop_timeout_s,
         )
     )
+    configure_logging(settings)
     log.info("listening on %s", url_of(listening))
     with listening, _stops_quietly():
         server.run(sockets=[listening])
@@ -85,9 +84,9 @@ class _stops_quietly:
         signal.signal(signal.SIGTERM, self._before)
 
 
-def configure_logging(level: str) -> None:
+def configure_logging(settings: Settings) -> None:
     """Log to stderr, one line an event; libraries only speak up when something is wrong."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING, force=True)
-    logging.getLogger("eaco").setLevel(level.upper())
-    if level in ("debug", "info"):
+    logging.getLogger("eaco").setLevel(settings.log_level.upper())
+    if settings.access_log:
         logging.getLogger("uvicorn.access").setLevel(logging.INFO)
