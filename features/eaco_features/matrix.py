@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 
-from eaco_datasets.types import SHARING_MODES, GpuSpec
+from eaco_datasets.gpus import gpu_specs
+from eaco_datasets.types import SHARING_MODES
 from eaco_features.schema import FEATURE_NAMES
 from eaco_features.sets import FloatArray, SetBatch, others_max, others_sum
 
@@ -14,22 +15,25 @@ _GPU_COLUMNS = ("memory_mib", "fp32_tflops", "bandwidth_gbs", "sms", "power_limi
 _MPS, _UNKNOWN_MODE = SHARING_MODES.index("mps"), SHARING_MODES.index("unknown")
 
 
-def gpu_columns(sets: SetBatch, specs: Mapping[str, GpuSpec]) -> dict[str, FloatArray]:
+@lru_cache(maxsize=256)
+def _spec_table(gpus: tuple[str, ...]) -> FloatArray:
+    specs = gpu_specs()
+    rows = [[getattr(specs[slug], name) if slug in specs else np.nan for name in _GPU_COLUMNS] for slug in gpus]
+    return np.array(rows, dtype=float).reshape(-1, len(_GPU_COLUMNS))
+
+
+def gpu_columns(sets: SetBatch) -> dict[str, FloatArray]:
     """Data-sheet columns of each set's GPU ``(n_sets,)``; NaN for a device that the catalogue does not hold."""
-    table = np.array(
-        [[getattr(specs[slug], column) if slug in specs else np.nan for column in _GPU_COLUMNS] for slug in sets.gpus],
-        dtype=float,
-    ).reshape(-1, len(_GPU_COLUMNS))
-    values = table[sets.gpu]
+    values = _spec_table(sets.gpus)[sets.gpu]
     return {column: values[:, i] for i, column in enumerate(_GPU_COLUMNS)}
 
 
-def feature_matrix(sets: SetBatch, specs: Mapping[str, GpuSpec]) -> FloatArray:
+def feature_matrix(sets: SetBatch) -> FloatArray:
     """One row a job, in the order of ``sets.rows``: ``(n_rows, len(FEATURES))``; unknown is NaN.
 
     Set features are sums and maxima over the co-runners, so the order of the jobs never matters.
     """
-    gpu = gpu_columns(sets, specs)
+    gpu = gpu_columns(sets)
     present = sets.present
     util, mem_util = sets.solo_of("gpu_util_pct"), sets.solo_of("mem_util_pct")
     mem_share = sets.solo_of("mem_mib") / gpu["memory_mib"][:, None]

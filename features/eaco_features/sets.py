@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,13 +78,13 @@ class SetBatch:
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
-    @property
+    @cached_property
     def rows(self) -> tuple[IntArray, IntArray]:
         """Set index and job index of every job, in set order: the rows of the feature matrix."""
         at_set, at_job = np.nonzero(self.present)
         return at_set, at_job
 
-    @property
+    @cached_property
     def n_jobs(self) -> IntArray:
         """Jobs in each set ``(n_sets,)``."""
         return np.asarray(self.present.sum(axis=1), dtype=np.int64)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import norm, t
+from scipy.special import ndtr, ndtri, stdtrit
 
 from eaco_features.sets import FloatArray, IntArray
 from eaco_predictor.families import family_weights
 from eaco_predictor.prediction import INTERVAL_LEVEL
 
 TAIL = (1.0 - INTERVAL_LEVEL) / 2.0
+Z_AT_BOUND = float(ndtri(1.0 - TAIL))
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def calibrate(prediction: FloatArray, target: FloatArray, scale: FloatArray, fam
     scaled = (target - prediction) / scale
     weights = family_weights(family)
     n_families = len(np.unique(family))
-    stretch = float(t.ppf(1.0 - TAIL, max(n_families - 1, 1)) / norm.ppf(1.0 - TAIL))
+    stretch = float(stdtrit(max(n_families - 1, 1), 1.0 - TAIL)) / Z_AT_BOUND
     lower, upper = _weighted_quantiles(scaled, weights, (TAIL, 1.0 - TAIL))
     return Interval(min(lower, 0.0) * stretch, max(upper, 0.0) * stretch)
 
@@ -59,5 +60,5 @@ def miss_probability(need: FloatArray, mean: FloatArray, lower: FloatArray, uppe
     below = need < mean
     width = np.where(below, mean - lower, upper - mean)
     with np.errstate(divide="ignore", invalid="ignore"):
-        z = np.where(width > 0, (need - mean) / width * norm.ppf(1.0 - TAIL), np.where(need > mean, np.inf, -np.inf))
-    return np.asarray(norm.cdf(np.where(need == mean, 0.0, z)), dtype=float)
+        z = np.where(width > 0, (need - mean) / width * Z_AT_BOUND, np.where(need > mean, np.inf, -np.inf))
+    return np.asarray(ndtr(np.where(need == mean, 0.0, z)), dtype=float)

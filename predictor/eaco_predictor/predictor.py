@@ -13,7 +13,6 @@ import joblib
 import numpy as np
 
 from eaco_datasets.errors import DataError
-from eaco_datasets.gpus import gpu_specs
 from eaco_datasets.types import SHARING_MODES, CoLocation
 from eaco_features.matrix import gpu_columns
 from eaco_features.schema import FEATURE_SCHEMA_VERSION
@@ -115,7 +114,7 @@ class Predictor:
         distance, nearest = parts.jobs.distances(filled)
         worst = np.zeros(len(sets))
         np.maximum.at(worst, filled.rows[0], distance)
-        capacity = gpu_columns(sets, gpu_specs())["memory_mib"] - MEMORY_RESERVE_MIB
+        capacity = gpu_columns(sets)["memory_mib"] - MEMORY_RESERVE_MIB
         return Columns(
             sets=filled,
             relative_speed=speed,

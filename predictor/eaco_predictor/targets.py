@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from eaco_datasets.errors import UnknownNameError
-from eaco_datasets.gpus import gpu_specs
 from eaco_datasets.types import MAX_RELATIVE_SPEED
 from eaco_features.matrix import gpu_columns
 from eaco_features.sets import FloatArray, SetBatch
@@ -58,7 +57,7 @@ def _positive(sets: SetBatch, values: FloatArray) -> FloatArray:
 
 def power_bounds_w(sets: SetBatch) -> tuple[FloatArray, FloatArray]:
     """Idle watts and power limit of each set's GPU ``(n_sets,)``; NaN for a device outside the catalogue."""
-    gpu = gpu_columns(sets, gpu_specs())
+    gpu = gpu_columns(sets)
     high = np.where(np.isnan(sets.power_limit_w), gpu["power_limit_w"], sets.power_limit_w)
     return np.fmin(gpu["idle_w"], high), high
 

@@ -8,7 +8,6 @@ from typing import ClassVar, Self
 import numpy as np
 
 from eaco_datasets.errors import DataError
-from eaco_datasets.gpus import gpu_specs
 from eaco_features.matrix import feature_matrix
 from eaco_features.sets import BoolArray, FloatArray, SetBatch
 from eaco_predictor.families import family_weights
@@ -54,7 +53,7 @@ class MatrixModel(ABC):
         return target_spec(self.target).limit(sets, grid)
 
     def _matrix(self, sets: SetBatch) -> FloatArray:
-        return feature_matrix(sets, gpu_specs())
+        return feature_matrix(sets)
 
     @abstractmethod
     def _fit_rows(self, features: FloatArray, target: FloatArray, weights: FloatArray) -> None: ...

@@ -7,7 +7,6 @@ from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from eaco_datasets.gpus import gpu_specs
 from eaco_datasets.physics import demand_from_capped_w, soft_cap_w
 from eaco_features.matrix import gpu_columns
 from eaco_features.sets import BoolArray, FloatArray, IntArray, SetBatch
@@ -105,7 +104,7 @@ class SoftCap:
 
     def _bounds(self, sets: SetBatch) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Floor, highest demand and power limit of each set's GPU ``(n_sets,)``."""
-        gpu = gpu_columns(sets, gpu_specs())
+        gpu = gpu_columns(sets)
         known = np.array([self._floors.get(slug, np.nan) for slug in sets.gpus])[sets.gpu]
         floor = np.where(np.isnan(known), gpu["idle_w"], known)
         top = gpu["power_limit_w"]
