@@ -37,7 +37,7 @@ from eaco_training.study import (
     no_progress,
     pipeline_factory,
 )
-from eaco_training.units import N_DRAWS, noise_floor, unit_name
+from eaco_training.units import N_DRAWS, SOLO_TARGETS, noise_floor, unit_name
 
 Report = dict[str, Any]
 
@@ -91,7 +91,9 @@ class Evaluation:
         """One report for each K of ``ks``, all scored on the same rows: those left at the largest K."""
         plan = ObservationPlan(tuple(ks), n_draws)
         tested = self._tested(model, plan, intervals=True)
-        rivals = {name: self._tested(name, plan, intervals=False) for name in self._baselines if name != model}
+        # a correction is shrunken by the errors that calibration finds, so rivals that get one are calibrated too
+        calibrated = plan.k_max > 0
+        rivals = {name: self._tested(name, plan, intervals=calibrated) for name in self._baselines if name != model}
         return [self._one(model, k, plan, tested, rivals) for k in plan.ks]
 
     def _tested(self, model: str, plan: ObservationPlan, *, intervals: bool) -> dict[int, TestedRows]:
@@ -145,7 +147,8 @@ class Evaluation:
         if k > 0:
             nothing = self._scored(tested[0], self._groups)
             report["without_observations"] = _brief(nothing.where(scored))
-            report["same_batch_size"] = _brief(rows.where(scored & at.same_batch))
+            if self.target in SOLO_TARGETS:
+                report["same_batch_size"] = _brief(rows.where(scored & at.same_batch))
         report["noise_floor"] = noise_floor(self.examples, self._clip)
         return report
 

@@ -69,6 +69,12 @@ class TestedRows:
     bounds: Bounds
     same_batch: BoolArray
 
+    def within(self, test: BoolArray) -> TestedRows:
+        """Those of the rows that ``test`` ``(n_sets, MAX_JOBS)`` marks."""
+        chosen = test[self.at_set, self.at_job]
+        bounds = Bounds(*(column[chosen] for column in self.bounds))
+        return TestedRows(self.at_set[chosen], self.at_job[chosen], bounds, self.same_batch[chosen])
+
 
 @dataclass(frozen=True)
 class ObservationPlan:
@@ -135,9 +141,12 @@ class Study:
             zip(self.folds, self.fitted(model, intervals=intervals), strict=True)
         ):
             self._progress(f"{self.protocol.name}: observe {model}", number, len(self.folds))
+            index = np.flatnonzero(fold.test.any(axis=1))
+            uncorrected = self._predicted(pipeline, index, fold.test, batch_sizes=np.empty(0))
             for draw in draws(fold, self._units, plan.k_max, seed=self.seed, n_draws=plan.n_draws):
                 for k in plan.ks:
-                    parts[k].append(self._corrected(pipeline, draw, k))
+                    known = uncorrected.within(draw.test) if k == 0 else self._corrected(pipeline, draw, k)
+                    parts[k].append(known)
         if not any(parts[plan.k_max]):
             raise InputError(
                 f"no row is left to test with {plan.k_max} observations of each held-out unit",
@@ -148,10 +157,8 @@ class Study:
 
     def _corrected(self, pipeline: PipelineLike, draw: Draw, k: int) -> TestedRows:
         observed, sets = draw.order[:k], self.examples.sets
-        corrected = pipeline
-        if k > 0:
-            own = np.where(draw.rows[observed], self.examples.target[observed], np.nan)
-            corrected = pipeline.observe(sets.take(observed), own)
+        own = np.where(draw.rows[observed], self.examples.target[observed], np.nan)
+        corrected = pipeline.observe(sets.take(observed), own)
         batch_sizes = sets.batch_size[observed][draw.rows[observed]]
         return self._predicted(corrected, np.flatnonzero(draw.test.any(axis=1)), draw.test, batch_sizes)
 

@@ -14,7 +14,7 @@ from eaco_training.folds import Fold
 N_DRAWS = 20
 """Seeds of the draw of observations (DESIGN: 20)."""
 
-SET_TARGETS_OF_ONE_JOB: tuple[str, ...] = ("gpu_power_w",)
+SOLO_TARGETS: tuple[str, ...] = ("gpu_power_w",)
 """Targets measured on a job alone: one configuration is one row, so the unit spans batch sizes and power limits."""
 
 UNIT_NAMES = {True: "workload (family, dataset), optimizer and GPU", False: "job config and GPU"}
@@ -22,7 +22,7 @@ UNIT_NAMES = {True: "workload (family, dataset), optimizer and GPU", False: "job
 
 def unit_name(target: str) -> str:
     """What is observed K times, in words."""
-    return UNIT_NAMES[target in SET_TARGETS_OF_ONE_JOB]
+    return UNIT_NAMES[target in SOLO_TARGETS]
 
 
 def observation_units(examples: Examples, target: str) -> IntArray:
@@ -31,7 +31,7 @@ def observation_units(examples: Examples, target: str) -> IntArray:
     A job config on a GPU type; for ``gpu_power_w`` a workload (family and dataset) with its optimizer on a GPU type.
     """
     sets = examples.sets
-    if target in SET_TARGETS_OF_ONE_JOB:
+    if target in SOLO_TARGETS:
         keys = [(c.family, c.dataset, c.optimizer) for c in sets.configs]
         order = {key: code for code, key in enumerate(dict.fromkeys(keys))}
         of_config = np.array([order[key] for key in keys] + [-1], dtype=np.int64)
