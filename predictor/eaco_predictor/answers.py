@@ -59,7 +59,7 @@ def answer(
                 node_power_w=_node_power(colocation, gpu_power),
                 gpu_util_pct=_estimate(util[i]),
                 mem_mib=_estimate(memory[i]),
-                oom_probability=None if isnan(memory[i][0]) else oom[i],
+                oom_probability=None if isnan(oom[i]) else oom[i],
                 energy_j_per_epoch=_energy(colocation, gpu_power, jobs),
                 out_of_distribution=distant[i],
                 nearest_families=nearest,
@@ -96,8 +96,12 @@ def _estimate(values: Sequence[float]) -> Estimate | None:
 
 
 def _solo_epoch_s(job: Job, epoch_s: float, throughput_samples_s: float) -> float | None:
-    """Solo epoch time: what this run's own samples take, else what was measured of the config."""
-    if job.samples_per_epoch is not None and not isnan(throughput_samples_s):
+    """Solo epoch time: what this run's own samples take, else what was measured of the config.
+
+    A caller's own epoch time beats another run's throughput.
+    """
+    own = job.solo.epoch_s is None or job.solo.throughput_samples_s is not None
+    if own and job.samples_per_epoch is not None and not isnan(throughput_samples_s):
         return job.samples_per_epoch / throughput_samples_s
     return None if isnan(epoch_s) else epoch_s
 

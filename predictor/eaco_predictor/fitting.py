@@ -79,11 +79,13 @@ def fit_predictor(profiles: pd.DataFrame, *, model: str | None = None, seed: int
     return Predictor(info, parts)
 
 
-def _set_pipeline(profiles: pd.DataFrame, target: str, seed: int) -> TargetPipeline:
-    """The default model of a set's quantity.
+def _set_pipeline(profiles: pd.DataFrame, target: str, seed: int) -> TargetPipeline | None:
+    """The default model of a set's quantity; None where the table never states that quantity.
 
     Without measured sets it is fitted on the solo rows, for which its formula is an identity.
     """
+    if not profiles.loc[profiles["outcome"] == "ok", target].notna().any():
+        return None
     pipeline = TargetPipeline(target, seed=seed)
     try:
         examples = examples_from_profiles(profiles, target)

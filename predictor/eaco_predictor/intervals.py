@@ -55,10 +55,11 @@ def _weighted_quantiles(values: FloatArray, weights: FloatArray, levels: tuple[f
 def miss_probability(need: FloatArray, mean: FloatArray, lower: FloatArray, upper: FloatArray) -> FloatArray:
     """Probability that a quantity stays below what is needed, under a two-piece normal with these 90 % bounds.
 
-    Arrays broadcast; a bound that coincides with the mean leaves no doubt on that side.
+    Arrays broadcast; a bound that coincides with the mean leaves no doubt on that side. NaN where any input is.
     """
     below = need < mean
     width = np.where(below, mean - lower, upper - mean)
     with np.errstate(divide="ignore", invalid="ignore"):
         z = np.where(width > 0, (need - mean) / width * Z_AT_BOUND, np.where(need > mean, np.inf, -np.inf))
-    return np.asarray(ndtr(np.where(need == mean, 0.0, z)), dtype=float)
+    unknown = np.isnan(need) | np.isnan(mean) | np.isnan(width)
+    return np.asarray(ndtr(np.where(unknown, np.nan, np.where(need == mean, 0.0, z))), dtype=float)

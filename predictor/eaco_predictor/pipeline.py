@@ -13,7 +13,7 @@ from eaco_features.sets import BoolArray, FloatArray, IntArray, SetBatch
 from eaco_predictor.families import family_folds
 from eaco_predictor.intervals import Interval, calibrate
 from eaco_predictor.models.base import known_targets
-from eaco_predictor.models.solo_power import workload_codes
+from eaco_predictor.models.solo_power import each_alone, workload_codes
 from eaco_predictor.observations import Correction, JobKey, Spread, corrections, error_spread, job_codes, per_job
 from eaco_predictor.protocol import OutOfFamily, TargetModel
 from eaco_predictor.registry import default_model, make_model
@@ -79,16 +79,15 @@ class TargetPipeline:
         Raises:
             NotReadyError: before ``fit``.
         """
-        if not self._fitted:
-            raise NotReadyError(f"the {self.spec.name} pipeline is not fitted yet")
+        self._needs_fit()
         mean = self.model.predict(sets)
         scale = self._scale(mean)
+        certain = (sets.n_jobs == 1)[:, None] & self.spec.known_alone
         factor = np.ones(mean.shape)
         if self._corrections:
             shift, factor = per_job(sets, self._corrections, self._spread)
-            mean = self.spec.limit(sets, mean + shift * scale)
-        if self.spec.known_alone:
-            factor = np.where((sets.n_jobs == 1)[:, None], 0.0, factor)
+            mean = np.where(certain, mean, self.spec.limit(sets, mean + shift * scale))
+        factor = np.where(certain, 0.0, factor)
         interval = self._observed_interval if self._observed else self._interval
         lower, upper = interval.bounds(mean, scale, factor)
         return Bounds(
@@ -96,7 +95,12 @@ class TargetPipeline:
         )
 
     def observe(self, sets: SetBatch, target: FloatArray) -> TargetPipeline:
-        """A new pipeline, corrected by measurements of some jobs; the fitted model is shared, not refitted."""
+        """A new pipeline, corrected by measurements of some jobs; the fitted model is shared, not refitted.
+
+        Raises:
+            NotReadyError: before ``fit``.
+        """
+        self._needs_fit()
         observed = copy(self)
         if isinstance(self.model, ObservingModel):
             observed.model, observed._observed = self.model.observe(sets, target), True
@@ -106,6 +110,10 @@ class TargetPipeline:
         error = (self.spec.clipped(target) - mean) / self._scale(mean)
         observed._corrections = {**self._corrections, **corrections(sets, error, known, self._spread)}
         return observed
+
+    def _needs_fit(self) -> None:
+        if not self._fitted:
+            raise NotReadyError(f"the {self.spec.name} pipeline is not fitted yet")
 
     def _scale(self, mean: FloatArray) -> FloatArray:
         """Errors of a relative speed are of one size; those of watts, MiB and percent grow with the value."""
@@ -125,7 +133,7 @@ class TargetPipeline:
         self._spread = error_spread(error[rows], job_codes(sets)[rows])
         self._observed_interval = self._interval
         if isinstance(self.model, ObservingModel):
-            self._calibrate_observed(sets, target, known)
+            self._calibrate_observed(sets, target)
 
     def _predict_held_out(self, sets: SetBatch, target: FloatArray, known: BoolArray) -> FloatArray:
         out = np.full(target.shape, np.nan)
@@ -135,9 +143,11 @@ class TargetPipeline:
             out[at] = np.where(test[at], model.predict(sets.take(at)), out[at])
         return out
 
-    def _calibrate_observed(self, sets: SetBatch, target: FloatArray, known: BoolArray) -> None:
+    def _calibrate_observed(self, sets: SetBatch, target: FloatArray) -> None:
         """The interval of jobs with one observation: held-out families, one drawn reading a job, the rest predicted."""
         random = np.random.default_rng(self.seed)
+        sets, target = each_alone(sets, target)
+        known = sets.present & np.isfinite(target)
         parts: list[tuple[FloatArray, FloatArray, IntArray]] = []
         for train, test in family_folds(sets, known):
             model = make_model(self.spec.name, self.model_name, self.seed).fit(sets.take(train), target[train])

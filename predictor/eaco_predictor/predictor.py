@@ -69,14 +69,15 @@ class Columns(NamedTuple):
 
 @dataclass(frozen=True)
 class Parts:
-    """The fitted parts. ``modes`` are the sharing modes of the training sets, for each GPU type.
+    """The fitted parts; ``util`` and ``memory`` are None where the table stated neither.
 
+    ``modes`` are the sharing modes of the training sets, for each GPU type.
     ``speed_provenance`` holds the shares of the training rows' provenance for each GPU type.
     """
 
     speed: TargetPipeline
-    util: TargetPipeline
-    memory: TargetPipeline
+    util: TargetPipeline | None
+    memory: TargetPipeline | None
     power: SetPower
     solos: SoloTable
     jobs: TrainingJobs
@@ -109,8 +110,8 @@ class Predictor:
         parts = self.parts
         filled, solo_known = parts.solos.fill(sets)
         speed = parts.speed.predict(filled)
-        util = _of_set(parts.util.predict(filled))
-        memory = _of_set(parts.memory.predict(filled))
+        util = _of_set(parts.util, filled)
+        memory = _of_set(parts.memory, filled)
         distance, nearest = parts.jobs.distances(filled)
         worst = np.zeros(len(sets))
         np.maximum.at(worst, filled.rows[0], distance)
@@ -175,7 +176,8 @@ class Predictor:
         """
         try:
             manifest: dict[str, Any] = json.loads((folder / _MANIFEST_FILE).read_text(encoding="utf-8"))
-            info = manifest["info"]
+            info = {name: manifest["info"][name] for name in PredictorInfo.__dataclass_fields__}
+            info |= {name: tuple(info[name]) for name in ("datasets", "families", "gpus", "notes")}
             if manifest["feature_schema_version"] != FEATURE_SCHEMA_VERSION:
                 raise DataError(
                     f"feature schema {manifest['feature_schema_version']}",
@@ -190,13 +192,16 @@ class Predictor:
             raise DataError(
                 f"no readable predictor ({error})", where=str(folder), expected="a saved predictor"
             ) from error
-        tuples = {name: tuple(info[name]) for name in ("datasets", "families", "gpus", "notes")}
-        return cls(PredictorInfo(**{**info, **tuples}), cast(Parts, joblib.load(folder / _MODEL_FILE)))
+        return cls(PredictorInfo(**info), cast(Parts, joblib.load(folder / _MODEL_FILE)))
 
 
-def _of_set(bounds: Bounds) -> SetBounds:
-    """A quantity repeated on each job, once a set."""
-    return SetBounds(bounds.mean[:, 0], bounds.lower[:, 0], bounds.upper[:, 0])
+def _of_set(pipeline: TargetPipeline | None, sets: SetBatch) -> SetBounds:
+    """A quantity that all jobs of a set share, once a set; NaN when nobody learned it."""
+    if pipeline is None:
+        return SetBounds(*np.full((3, len(sets)), np.nan))
+    at = (np.arange(len(sets)), sets.present.argmax(axis=1))
+    mean, lower, upper = pipeline.predict(sets)
+    return SetBounds(mean[at], lower[at], upper[at])
 
 
 def _sha256(path: Path) -> str:

@@ -44,11 +44,13 @@ class SetPower:
         rows = rows[rows["gpu_util_pct"].notna() & rows["gpu"].isin(list(gpu_specs()))]
         default = rows["gpu"].map({slug: spec.power_limit_w for slug, spec in gpu_specs().items()})
         rows = rows[rows["power_limit_w"].isna() | (rows["power_limit_w"] == default)]
-        rows = rows.drop_duplicates("measurement_id")
         if rows.empty:
             return cls()
+        members = pd.crosstab(rows["measurement_id"], rows["family"])
+        rows = rows.drop_duplicates("measurement_id")
+        has_family = members.loc[rows["measurement_id"]].to_numpy(dtype=bool)
         gpu = rows["gpu"].to_numpy(dtype=object)
-        family = pd.factorize(rows["family"])[0].astype(np.int64)
+        family = np.asarray(members.columns.get_indexer(pd.Index(rows["family"])), dtype=np.int64)
         idle = np.array([gpu_specs()[slug].idle_w for slug in gpu])
         shape = fan_power_w(0.0, 1.0, rows["gpu_util_pct"].to_numpy(dtype=float))
         power = rows["gpu_power_w"].to_numpy(dtype=float)
@@ -58,7 +60,7 @@ class SetPower:
             limit = gpu_specs()[slug].power_limit_w
             busy[slug] = _busy_w(shape[at], power[at], idle[at[0]], limit)
             for code in np.unique(family[at]):
-                rest = at[family[at] != code]
+                rest = at[~has_family[at, code]]
                 without = _busy_w(shape[rest], power[rest], idle[at[0]], limit) if len(rest) else busy[slug]
                 mine = at[family[at] == code]
                 held_out[mine] = idle[at[0]] + (without - idle[at[0]]) * shape[mine]

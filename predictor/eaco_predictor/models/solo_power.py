@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Self
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eaco_datasets.physics import demand_from_capped_w, soft_cap_w
+from eaco_datasets.types import MAX_JOBS
 from eaco_features.matrix import gpu_columns
 from eaco_features.sets import BoolArray, FloatArray, IntArray, SetBatch
 from eaco_predictor.families import family_weights
 from eaco_predictor.models.base import known_targets
 from eaco_predictor.targets import target_spec
+
+_T = TypeVar("_T", bound=np.generic)
 
 BATCH_EXPONENT = 0.5
 """How the odds of a saturated GPU grow with the batch size. Physics bounds it: 0 is a demand that ignores the batch, 1
@@ -48,16 +52,16 @@ class SoftCap:
 
     The demand lies between the GPU's floor (least power of any training job on that type; idle watts of the
     catalogue where none was seen) and its default limit. Nothing known of the job: the training families' median
-    saturation. One configuration observed: its saturation, moved along the batch size by ``BATCH_EXPONENT``.
+    saturation. One configuration observed: its saturation, moved along the batch size by ``BATCH_EXPONENT``. Each job
+    of a set is answered as if alone.
     """
 
     name: ClassVar[str] = "soft-cap"
     monotone: ClassVar[bool] = False
 
     def fit(self, sets: SetBatch, target: FloatArray) -> Self:
-        known = known_targets(sets, target)
-        chosen = sets.take(known[:, 0])
-        power = target[known[:, 0], 0]
+        known_targets(sets, target)
+        chosen, power = _readings_of(sets, target)
         self._floors = {chosen.gpus[code]: float(power[chosen.gpu == code].min()) for code in np.unique(chosen.gpu)}
         self.sharpness = self._fit_sharpness(chosen, power)
         floor, top, limit = self._bounds(chosen)
@@ -68,22 +72,22 @@ class SoftCap:
         return self
 
     def predict(self, sets: SetBatch) -> FloatArray:
-        floor, top, limit = self._bounds(sets)
+        jobs, _ = each_alone(sets, np.full(sets.present.shape, np.nan))
+        floor, top, limit = self._bounds(jobs)
         demand = floor + self.usual_saturation * (top - floor)
         if self._readings:
-            codes, workloads = workload_codes(sets)
+            codes, workloads = workload_codes(jobs)
             for code, workload in enumerate(workloads):
                 if workload in self._readings:
                     at = codes == code
-                    demand[at] = _moved_demand(self._readings[workload], sets.batch_size[at, 0], top[at])
-        power = soft_cap_w(demand, limit, self.sharpness)
-        grid = np.broadcast_to(power[:, None], sets.present.shape)
+                    demand[at] = _moved_demand(self._readings[workload], jobs.batch_size[at, 0], top[at])
+        grid = np.full(sets.present.shape, np.nan)
+        grid[sets.rows] = soft_cap_w(demand, limit, self.sharpness)
         return target_spec("gpu_power_w").limit(sets, grid)
 
     def observe(self, sets: SetBatch, target: FloatArray) -> SoftCap:
         """The same model with these readings known."""
-        known = np.isfinite(target[:, 0]) & sets.present[:, 0]
-        chosen, power = sets.take(known), target[known, 0]
+        chosen, power = _readings_of(sets, target)
         floor, top, limit = self._bounds(chosen)
         demand = self._demand(power, limit, top)
         codes, workloads = workload_codes(chosen)
@@ -127,6 +131,36 @@ class SoftCap:
             by_group = np.stack([np.bincount(group, weights=row) for row in error])
             losses.append(float(by_group.min(axis=0).sum()))
         return SHARPNESS_GRID[int(np.argmin(losses))]
+
+
+def each_alone(sets: SetBatch, target: FloatArray) -> tuple[SetBatch, FloatArray]:
+    """Every job as a set of its own, in the first place, in the order of ``sets.rows``; its target with it."""
+    at_set, at_job = sets.rows
+    n = len(at_set)
+    order = (at_job[:, None] + np.arange(MAX_JOBS)) % MAX_JOBS
+    first = np.arange(MAX_JOBS) == 0
+
+    def moved(column: NDArray[_T], empty: object) -> NDArray[_T]:
+        turned = column[at_set[:, None], order]
+        return np.where(first.reshape(1, -1, *(1,) * (column.ndim - 2)), turned, np.array(empty, dtype=column.dtype))
+
+    alone = replace(
+        sets.take(at_set),
+        present=np.broadcast_to(first, (n, MAX_JOBS)),
+        family=moved(sets.family, -1),
+        config=moved(sets.config, -1),
+        batch_size=moved(sets.batch_size, np.nan),
+        precision=moved(sets.precision, -1),
+        solo=moved(sets.solo, np.nan),
+    )
+    return alone, moved(target, np.nan)
+
+
+def _readings_of(sets: SetBatch, target: FloatArray) -> tuple[SetBatch, FloatArray]:
+    """The jobs with a known power, each alone, and their watts ``(n_readings,)``."""
+    jobs, power = each_alone(sets, target)
+    known = np.isfinite(power[:, 0])
+    return jobs.take(known), power[known, 0]
 
 
 def workload_codes(sets: SetBatch) -> tuple[IntArray, list[Workload]]:
