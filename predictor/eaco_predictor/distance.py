@@ -33,12 +33,14 @@ class _Neighbours:
         return cls(profiles[order], starts, codes)
 
     def distances(self, query: FloatArray) -> tuple[FloatArray, IntArray]:
-        difference = query[:, None, :] - self.profiles[None, :, :]
-        known = ~np.isnan(difference)
-        shared = known.sum(axis=2)
-        square = np.where(known, difference, 0.0) ** 2
-        mean_square = square.sum(axis=2) / np.maximum(shared, 1)
-        distance = np.sqrt(np.where(shared > 0, mean_square, UNCOMPARABLE**2))
+        total = np.zeros((len(query), len(self.profiles)))
+        shared = np.zeros(total.shape)
+        for mine, theirs in zip(query.T, self.profiles.T, strict=True):  # the few features, not the rows
+            difference = mine[:, None] - theirs[None, :]
+            known = ~np.isnan(difference)
+            shared += known
+            total += np.square(difference, out=np.zeros_like(difference), where=known)
+        distance = np.sqrt(np.where(shared > 0, total / np.maximum(shared, 1.0), UNCOMPARABLE**2))
         by_family = np.minimum.reduceat(distance, self.starts, axis=1)
         nearest = self.codes[np.argsort(by_family, axis=1, kind="stable")[:, :N_NEAREST]]
         missing = N_NEAREST - nearest.shape[1]

@@ -60,6 +60,8 @@ class Ensemble:
 
     def predict(self, sets: SetBatch) -> FloatArray:
         share = self.choice.physics_share
+        if share == 0:
+            return self.trees.predict(sets)
         physics = self.physics.predict(sets)
         return physics if share == 1 else _mix(share, physics, self.trees.predict(sets))
 
