@@ -1,12 +1,12 @@
 """How fast is ``POST /predict`` over HTTP, next to an echo endpoint of the same schema on the same server?
 
-    python benchmarks/predict_http.py [--seconds 2] [--rounds 5] [--connections 4]
+    python benchmarks/predict_http.py [--seconds 2] [--rounds 5] [--connections 16]
 
 The server runs in a process of its own (one worker), serves the embedded default, and has two more routes that take the
 request of ``/predict``, answer with its schema and compute nothing: ``/echo``, an ordinary FastAPI endpoint, and
 ``/bare``, on the very path that ``/predict`` takes (``ratio_to_bare`` is what the prediction itself leaves). The load
-generator (this process) keeps a few connections alive and sends one request at a time on each, in alternating rounds,
-so that all calls see the same machine. Loopback only. Prints ``name=value`` lines: medians over the rounds.
+generator (this process) keeps connections alive and sends one request at a time on each, in alternating rounds, so that
+all calls see the same machine; once more over a single connection, where no two requests can share a model call. Loopback only. Prints ``name=value`` lines: medians over the rounds.
 """
 
 from __future__ import annotations
@@ -129,10 +129,12 @@ async def measure(port: int, options: argparse.Namespace) -> None:
     await until_ready(port)
     for request in requests.values():
         await rate(port, request, 1, 0.3)
-    rates: dict[str, list[float]] = {name: [] for name in requests}
+    rates: dict[str, list[float]] = {name: [] for name in (*requests, "echo_1", "predict_1")}
     for _ in range(options.rounds):
         for name, request in requests.items():
             rates[name].append(await rate(port, request, options.connections, options.seconds))
+        for name in ("echo", "predict"):
+            rates[f"{name}_1"].append(await rate(port, requests[name], 1, options.seconds))
     median = {name: statistics.median(values) for name, values in rates.items()}
     out = sys.stdout.write
     out(f"echo_requests_s={median['echo']:.0f}\n")
@@ -140,6 +142,7 @@ async def measure(port: int, options: argparse.Namespace) -> None:
     out(f"predict_requests_s={median['predict']:.0f}\n")
     out(f"batch256_requests_s={median['batch256']:.1f}\n")
     out(f"batch256_sets_s={256 * median['batch256']:.0f}\n")
+    out(f"ratio_to_echo_with_one_connection={median['predict_1'] / median['echo_1']:.2f}\n")
     out(f"ratio_to_bare={median['predict'] / median['bare']:.2f}\n")
     out(f"ratio_to_echo={median['predict'] / median['echo']:.2f}\n")
 
@@ -149,7 +152,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seconds", type=float, default=2.0, help="length of one round of one call")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--connections", type=int, default=4)
+    parser.add_argument("--connections", type=int, default=16)
     options = parser.parse_args()
     spawn = multiprocessing.get_context("spawn")
     with socket.create_server(("127.0.0.1", 0)) as listening, tempfile.TemporaryDirectory() as home:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from eaco_datasets.errors import InputError
 from eaco_datasets.gpus import gpu_slug, gpu_specs
-from eaco_datasets.names import family_of
+from eaco_datasets.names import dataset_slug, family_of
 from eaco_datasets.types import CoLocation, Job, NodeSpec, SoloProfile
 from eaco_predictor.prediction import Estimate, SetPrediction
 from eaco_scheduler.cluster import ClusterState, Gpu, Node, Resident
@@ -19,6 +19,7 @@ from eaco_serving.schemas_place import ClusterIn, ClusterNodeIn, GpuIn, PlaceIn,
 UNKNOWN_SOLO = SoloProfile()
 
 _family = lru_cache(maxsize=8192)(family_of)
+_dataset = lru_cache(maxsize=8192)(dataset_slug)
 _slug = lru_cache(maxsize=1024)(gpu_slug)
 
 
@@ -52,7 +53,7 @@ def job(wire: JobIn, *where: str | int) -> Job:
         batch_size=wire.batch_size,
         precision=wire.precision,
         job_id=wire.job_id,
-        dataset=wire.dataset,
+        dataset=None if wire.dataset is None else _named(wire.dataset, where),
         optimizer=wire.optimizer,
         num_workers=wire.num_workers,
         solo=UNKNOWN_SOLO if wire.solo is None else solo_profile(wire.solo),
@@ -176,6 +177,16 @@ def decision_wire(decision: Decision) -> dict[str, Any]:
 def gpus_wire() -> dict[str, Any]:
     """The GPU catalogue as JSON data (``GpusOut``)."""
     return {"gpus": [{name: getattr(s, name) for name in s.__dataclass_fields__} for s in gpu_specs().values()]}
+
+
+def _named(dataset: str, where: tuple[str | int, ...]) -> str:
+    slug = _dataset(dataset)
+    if not slug:
+        at = "".join(map(str, where)) + "/dataset"
+        raise InputError(
+            f"dataset name {dataset!r} holds no letter or digit", where=at, expected="a name such as imagenet"
+        )
+    return slug
 
 
 def _gpu(name: str, where: str) -> str:

@@ -152,12 +152,13 @@ class _Listener:
 
     def _pump(self) -> None:
         assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self.last = line.strip()
-            self._say(f"  service | {self.last}")
-            if self._url is None and LISTENING in line:
-                self._url = line.partition(LISTENING)[2].strip()
-                self._known.set()
+        with self._process.stderr as log:
+            for line in log:
+                self.last = line.strip()
+                self._say(f"  service | {self.last}")
+                if self._url is None and LISTENING in line:
+                    self._url = line.partition(LISTENING)[2].strip()
+                    self._known.set()
         self._known.set()
 
 

@@ -12,8 +12,10 @@ from typing import Protocol, runtime_checkable
 from fastapi import Request
 
 from eaco_datasets.errors import EacoError, NotReadyError
-from eaco_predictor.prediction import PredictsSets
+from eaco_datasets.types import CoLocation
+from eaco_predictor.prediction import PredictsSets, SetPrediction
 from eaco_predictor.predictor import PredictorInfo
+from eaco_serving.batching import Batcher
 from eaco_serving.settings import Settings
 
 log = logging.getLogger("eaco.serving")
@@ -56,6 +58,7 @@ class Service:
         self.settings = settings
         self._load = load_predictor
         self._predictor: ServedPredictor | None = None
+        self._batcher: Batcher | None = None
         self._failure: str | None = None
         self._done = asyncio.Event()
 
@@ -69,6 +72,16 @@ class Service:
         if self._predictor is None:
             raise NotReadyError(self._failure or "the predictor is still being loaded")
         return self._predictor
+
+    async def predict_one(self, wanted: CoLocation) -> SetPrediction:
+        """One set's prediction; requests that wait at the same moment share a model call.
+
+        Raises:
+            NotReadyError: no predictor is loaded.
+        """
+        if self._batcher is None:
+            self._batcher = Batcher(self.predictor, self.settings.inline_sets)
+        return await self._batcher.predict(wanted)
 
     def start(self) -> None:
         """Begin to load; returns at once. To be called on the event loop."""

@@ -99,6 +99,8 @@ BAD_SETS = [
     ("/jobs/0/batch_size", True),
     ("/jobs/0/precision", "fp64"),
     ("/jobs/0/job_id", 7),
+    ("/jobs/0/dataset", "?"),
+    ("/jobs/0/dataset", ""),
     ("/jobs/0/num_workers", -1),
     ("/jobs/0/speed", 1),
     ("/jobs/0/solo", []),

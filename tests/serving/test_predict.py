@@ -30,7 +30,7 @@ def test_the_predictor_gets_slugs_families_and_every_field(ask: Any, predictor: 
         "model": "ResNet-50",
         "batch_size": 64,
         "precision": "bf16",
-        "dataset": "imagenet",
+        "dataset": "WikiText-2",
         "optimizer": "sgd",
         "num_workers": 4,
         "solo": {
@@ -58,6 +58,8 @@ def test_the_predictor_gets_slugs_families_and_every_field(ask: Any, predictor: 
     for name, value in whole.items():
         if name == "solo":
             assert {k: getattr(job.solo, k) for k in whole["solo"]} == whole["solo"]  # type: ignore[attr-defined]
+        elif name == "dataset":
+            assert job.dataset == "wikitext2"
         else:
             assert getattr(job, name) == value
 

@@ -28,10 +28,9 @@ async def predict(body: SetIn | CandidatesIn, request: Request) -> Response:
     A set that cannot be predicted is answered with a reason in `abstained`; a malformed one refuses the whole call.
     """
     service = service_of(request)
-    predictor = service.predictor
     if isinstance(body, SetIn):
-        (answer,) = predictor.predict([co_location(body)])
-        return json_response(to_json(prediction_wire(answer)))
+        return json_response(to_json(prediction_wire(await service.predict_one(co_location(body)))))
+    predictor = service.predictor
     if len(body.candidates) <= service.settings.inline_sets:
         return json_response(predict_batch(predictor, body))
     return json_response(await asyncio.to_thread(predict_batch, predictor, body))
