@@ -6,7 +6,8 @@ The server runs in a process of its own (one worker), serves the embedded defaul
 request of ``/predict``, answer with its schema and compute nothing: ``/echo``, an ordinary FastAPI endpoint, and
 ``/bare``, on the very path that ``/predict`` takes (``ratio_to_bare`` is what the prediction itself leaves). The load
 generator (this process) keeps connections alive and sends one request at a time on each, in alternating rounds, so that
-all calls see the same machine; once more over a single connection, where no two requests can share a model call. Loopback only. Prints ``name=value`` lines: medians over the rounds.
+all calls see the same machine; once more over a single connection, where no two requests can share a model call.
+Loopback only. Prints ``name=value`` lines: medians over the rounds.
 """
 
 from __future__ import annotations
