@@ -42,6 +42,19 @@ def test_no_spy_ever_saw_the_family_it_was_asked_about(make_pairs, spies):
         assert np.isfinite(target[sets.present]).all()
 
 
+def test_a_baseline_that_is_reported_itself_gets_intervals(make_pairs):
+    """Several models in one evaluation share fits; one that was fitted as a baseline is calibrated all the same."""
+    shared = Evaluation(
+        make_pairs(0, 80, FAMILIES),
+        dataset="made-up",
+        protocol_name="leave-one-model-out",
+        target="relative_speed",
+        baselines=("mean",),
+    )
+    shared.report("no-interference")
+    assert shared.report("mean")[0]["overall"]["interval_width"] > 0
+
+
 def test_a_smuggled_family_is_detected(make_pairs, spies):
     """The check above is able to fail: an in-sample fit does see what it is asked about."""
     evaluation(make_pairs(0, 80, FAMILIES), spies, protocol="in-sample", baselines=()).report("lightgbm")

@@ -52,11 +52,25 @@ def test_every_known_row_is_tested_once_and_imputed_rows_never_train(name, table
     folds = folds_of(name, examples)
     if folds:
         times = np.sum([fold.test for fold in folds], axis=0)
-        assert (times == np.isfinite(examples.target)).all()
+        asked = examples.sets.n_jobs[:, None] > 1 if name == "solo-to-shared" else True
+        assert (times == (np.isfinite(examples.target) & asked)).all()
     learned = training_target(examples)
     assert np.isnan(learned[examples.provenance == "imputed"]).all()
     for fold in folds:
         assert np.isfinite(learned[fold.train]).any(axis=1).all()
+
+
+def test_only_jobs_alone_teach_what_shared_sets_are_tested_on(make_examples):
+    examples = make_examples(
+        [
+            [("vgg16", 32, 0.7, "measured")],
+            [("resnet18", 32, 0.9, "measured")],
+            [("vgg16", 32, 0.7, "measured"), ("resnet18", 32, 0.8, "measured")],
+        ]
+    )
+    (fold,) = protocol("solo-to-shared").folds(examples)
+    assert fold.train.tolist() == [0, 1]
+    assert fold.test.any(axis=1).tolist() == [False, False, True]
 
 
 def test_a_family_is_out_as_a_co_runner_too(make_examples):

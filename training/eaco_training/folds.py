@@ -136,6 +136,20 @@ def _random_by_measurement(examples: Examples, groups: RowGroups, seed: int) -> 
     ]
 
 
+def _set_groups(examples: Examples) -> RowGroups:
+    """Rows by their measurement."""
+    codes = np.where(examples.sets.present, np.arange(len(examples.sets))[:, None], -1)
+    return RowGroups(codes, tuple(str(name) for name in examples.measurement_id))
+
+
+def _solo_to_shared(examples: Examples, groups: RowGroups, seed: int) -> list[Fold]:
+    """One fold: what was measured of jobs alone predicts what was measured of them together."""
+    del groups, seed
+    alone = examples.sets.n_jobs == 1
+    test = np.isfinite(examples.target) & ~alone[:, None]
+    return [Fold("co-locations", np.flatnonzero(_trainable_sets(examples) & alone), test)] if test.any() else []
+
+
 PROTOCOLS: dict[str, EvaluationProtocol] = {
     p.name: p
     for p in (
@@ -147,6 +161,7 @@ PROTOCOLS: dict[str, EvaluationProtocol] = {
             "leave-one-family-group-out", "each group of related families", _family_group_groups, _leave_each_out
         ),
         EvaluationProtocol("leave-one-gpu-out", "each GPU type in turn", _gpu_groups, _leave_each_out),
+        EvaluationProtocol("solo-to-shared", "every co-location, from solo measurements", _set_groups, _solo_to_shared),
     )
 }
 

@@ -113,13 +113,14 @@ class Study:
         self._learned = training_target(examples)
         self._units = observation_units(examples, target)
         self._make, self._progress = make, progress
-        self._fitted: dict[str, list[PipelineLike]] = {}
+        self._fitted: dict[tuple[str, bool], list[PipelineLike]] = {}
 
     def fitted(self, model: str, *, intervals: bool) -> list[PipelineLike]:
-        """The model fitted on each fold. Fits once: whoever wants intervals asks before those who do not."""
-        if model not in self._fitted:
-            self._fitted[model] = [self._fit(model, fold, intervals, number) for number, fold in enumerate(self.folds)]
-        return self._fitted[model]
+        """The model fitted on each fold, once; a fit with intervals serves those who do not want them too."""
+        key = (model, intervals or (model, True) in self._fitted)
+        if key not in self._fitted:
+            self._fitted[key] = [self._fit(model, fold, intervals, number) for number, fold in enumerate(self.folds)]
+        return self._fitted[key]
 
     def _fit(self, model: str, fold: Fold, intervals: bool, number: int) -> PipelineLike:
         self._progress(f"{self.protocol.name}: fit {model}", number, len(self.folds))
