@@ -80,7 +80,7 @@ def fit_predictor(profiles: pd.DataFrame, *, model: str | None = None, seed: int
 
 
 def _set_pipeline(profiles: pd.DataFrame, target: str, seed: int) -> TargetPipeline | None:
-    """The default model of a set's quantity; None where the table never states that quantity.
+    """The default model of a set's quantity; None where no row states both it and the solo profile it follows from.
 
     Without measured sets it is fitted on the solo rows, for which its formula is an identity.
     """
@@ -91,8 +91,11 @@ def _set_pipeline(profiles: pd.DataFrame, target: str, seed: int) -> TargetPipel
         examples = examples_from_profiles(profiles, target)
     except DataError:
         solo = profiles[(profiles["role"] == "solo") & (profiles["outcome"] == "ok")]
-        examples = examples_from_profiles(solo.assign(role="colocated"), target)
-    return pipeline.fit(examples.sets, trainable(examples))
+        examples = examples_from_profiles(pd.concat([solo, solo.assign(role="colocated")]), target)
+    try:
+        return pipeline.fit(examples.sets, trainable(examples))
+    except DataError:
+        return None
 
 
 def _modes(examples: Examples) -> dict[str, frozenset[str]]:

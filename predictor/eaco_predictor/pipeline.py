@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from eaco_datasets.errors import NotReadyError
+from eaco_datasets.errors import DataError, NotReadyError
 from eaco_features.sets import BoolArray, FloatArray, IntArray, SetBatch
 from eaco_predictor.families import family_folds
 from eaco_predictor.intervals import Interval, calibrate
@@ -63,7 +63,7 @@ class TargetPipeline:
         """Learn from ``target`` ``(n_sets, MAX_JOBS)``, NaN left out.
 
         Raises:
-            DataError: no target is known.
+            DataError: no target is known, or none of the known ones can be predicted.
         """
         known = known_targets(sets, target)
         clipped = self.spec.clipped(target)
@@ -128,6 +128,12 @@ class TargetPipeline:
         if not rows.any():  # one family only: nothing can be held out, so errors are in sample
             held_out = self.model.predict(sets)
             rows = known & np.isfinite(held_out)
+        if not rows.any():
+            raise DataError(
+                f"no row with {self.spec.name} can be predicted, so the interval cannot be calibrated",
+                where="training data",
+                expected="rows with the solo profile that the model reads",
+            )
         error = (target - held_out) / self._scale(held_out)
         self._interval = calibrate(held_out[rows], target[rows], self._scale(held_out)[rows], sets.family[rows])
         self._spread = error_spread(error[rows], job_codes(sets)[rows])
