@@ -24,7 +24,7 @@ $(VENV)/.base: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing everything, the gnn extra too: torch's CPU build, about 2 GB in $(VENV) ..."
-	$(PIP) -e '.[gnn,postgres,dev]'
+	$(PIP) -e '.[all]'
 	@touch $@ $(VENV)/.base
 
 base: $(VENV)/.base
