@@ -1,7 +1,8 @@
 """Batch prediction in process: time from columns to finished columns, over the bare booster's own predict call.
 
-Trains a predictor with the ``lightgbm`` model on the embedded (simulated) profiles, predicts ``--sets`` co-locations of two jobs as one batch, and
-compares with the bare LightGBM booster on the feature rows of the same batch, in alternation and in the same process.
+Trains a predictor with the ``lightgbm`` model on the embedded (simulated) profiles, predicts ``--sets`` co-locations
+of two jobs as one batch, and compares with the bare LightGBM booster on the feature rows of the same batch, in
+alternation and in the same process.
 
     python benchmarks/predict_batch.py
 

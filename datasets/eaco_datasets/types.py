@@ -79,7 +79,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """A node's server part: CPU and board watts idle and busy, and the CPU utilisation expected with these jobs on it."""
+    """A node's server part: CPU and board watts idle and busy, and the CPU utilisation with these jobs on it."""
 
     cpu_idle_w: float
     cpu_busy_w: float

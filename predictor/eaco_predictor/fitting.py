@@ -26,9 +26,13 @@ LIBRARIES = ("eaco", "numpy", "scipy", "scikit-learn", "lightgbm", "pandas")
 """Whose versions are recorded with a predictor: a pickle is only sure to load under the same ones."""
 
 
-def trainable(examples: Examples) -> FloatArray:
-    """Targets ``(n_sets, MAX_JOBS)`` that may be learned: imputed ones are NaN."""
-    return np.where(examples.provenance == "imputed", np.nan, examples.target)
+UNTRAINED: tuple[str, ...] = ("imputed",)
+"""Provenances that never train a model: nobody measured them."""
+
+
+def training_target(examples: Examples) -> FloatArray:
+    """The targets that may be learned, ``(n_sets, MAX_JOBS)``: imputed rows are NaN."""
+    return np.where(np.isin(examples.provenance, UNTRAINED), np.nan, examples.target)
 
 
 def fit_predictor(profiles: pd.DataFrame, *, model: str | None = None, seed: int = 0) -> Predictor:
@@ -41,7 +45,7 @@ def fit_predictor(profiles: pd.DataFrame, *, model: str | None = None, seed: int
         UnknownNameError: no such model.
     """
     speeds = examples_from_profiles(profiles, "relative_speed")
-    target = trainable(speeds)
+    target = training_target(speeds)
     name = model or default_model("relative_speed")
     speed = TargetPipeline("relative_speed", name, seed=seed).fit(speeds.sets, target)
     learned = np.isfinite(target)
@@ -75,6 +79,7 @@ def fit_predictor(profiles: pd.DataFrame, *, model: str | None = None, seed: int
         seed=seed,
         libraries=libraries,
         notes=_notes(counts),
+        held_out=_held_out(speed),
     )
     return Predictor(info, parts)
 
@@ -93,7 +98,7 @@ def _set_pipeline(profiles: pd.DataFrame, target: str, seed: int) -> TargetPipel
         solo = profiles[(profiles["role"] == "solo") & (profiles["outcome"] == "ok")]
         examples = examples_from_profiles(pd.concat([solo, solo.assign(role="colocated")]), target)
     try:
-        return pipeline.fit(examples.sets, trainable(examples))
+        return pipeline.fit(examples.sets, training_target(examples))
     except DataError:
         return None
 
@@ -103,6 +108,17 @@ def _modes(examples: Examples) -> dict[str, frozenset[str]]:
     sets = examples.sets
     pairs = {(sets.gpus[gpu], SHARING_MODES[mode]) for gpu, mode in zip(sets.gpu, sets.sharing_mode, strict=True)}
     return {slug: frozenset(mode for other, mode in pairs if other == slug) for slug, _ in pairs}
+
+
+def _held_out(pipeline: TargetPipeline) -> dict[str, float]:
+    errors = pipeline.errors
+    if errors is None:
+        return {}
+    return {
+        "out_of_family_macro_mae": errors.out_of_family,
+        "in_sample_macro_mae": errors.in_sample,
+        "n_families": float(errors.n_families),
+    }
 
 
 def _notes(kinds: Counter[str]) -> tuple[str, ...]:

@@ -35,10 +35,21 @@ class Spread:
 
 @dataclass(frozen=True)
 class Correction:
-    """Shift of one job's scaled prediction, from ``n`` observations."""
+    """Shift of one job's scaled prediction, and the (cut) residuals that it comes from."""
 
     shift: float
-    n: int
+    residuals: tuple[float, ...]
+
+    @classmethod
+    def of(cls, residuals: tuple[float, ...], spread: Spread) -> Correction:
+        """Median of the residuals (mean of one or two), shrunken."""
+        centre = float(np.median(residuals)) if len(residuals) > 2 else float(np.mean(residuals))
+        return cls(spread.shrinkage(len(residuals)) * centre, residuals)
+
+    @property
+    def n(self) -> int:
+        """How many observations it comes from."""
+        return len(self.residuals)
 
 
 def job_codes(sets: SetBatch) -> IntArray:
@@ -63,16 +74,20 @@ def error_spread(scaled_error: FloatArray, job: IntArray) -> Spread:
 
 
 def corrections(
-    sets: SetBatch, scaled_error: FloatArray, known: BoolArray, spread: Spread
+    sets: SetBatch,
+    scaled_error: FloatArray,
+    known: BoolArray,
+    spread: Spread,
+    earlier: Mapping[JobKey, Correction] | None = None,
 ) -> Mapping[JobKey, Correction]:
-    """One correction a job from its residuals ``(n_sets, MAX_JOBS)``."""
+    """One correction a job from its residuals ``(n_sets, MAX_JOBS)``, pooled with what was observed ``earlier``."""
     cut = WILD * float(np.sqrt(spread.between + spread.within))
     codes, errors = job_codes(sets)[known], np.clip(scaled_error[known], -cut, cut)
-    found = {}
+    found = dict(earlier or {})
     for code in np.unique(codes):
-        mine = errors[codes == code]
-        centre = float(np.median(mine)) if len(mine) > 2 else float(mine.mean())
-        found[job_key(sets, code)] = Correction(spread.shrinkage(len(mine)) * centre, len(mine))
+        key = job_key(sets, code)
+        before = found[key].residuals if key in found else ()
+        found[key] = Correction.of((*before, *errors[codes == code].tolist()), spread)
     return found
 
 

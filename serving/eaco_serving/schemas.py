@@ -183,6 +183,9 @@ class PredictorOut(Wire):
     seed: int
     libraries: dict[str, str]
     notes: list[str]
+    held_out: dict[str, float] = Field(
+        description="Relative speed, from the fit itself: macro MAE on families left out, beside the in-sample one."
+    )
     out_of_sample: dict[str, float] = Field(
         description="Errors on work that it had not seen, by target/protocol/figure; empty when not evaluated."
     )

@@ -13,7 +13,7 @@ from eaco_datasets.errors import DataError, UnknownNameError
 from eaco_datasets.gpus import gpu
 from eaco_datasets.types import CoLocation, Job, SoloProfile
 from eaco_features.examples import examples_from_profiles
-from eaco_predictor.fitting import LIBRARIES, fit_predictor, trainable
+from eaco_predictor.fitting import LIBRARIES, fit_predictor, training_target
 from eaco_predictor.prediction import SetPrediction
 from eaco_predictor.predictor import Predictor
 
@@ -58,9 +58,9 @@ def test_imputed_rows_are_never_learned_from(simulated: pd.DataFrame, model: str
     assert low.info.provenance == {"measured": 1.0}
 
 
-def test_trainable_leaves_out_what_was_imputed_and_nothing_else(simulated: pd.DataFrame) -> None:
+def test_training_target_leaves_out_what_was_imputed_and_nothing_else(simulated: pd.DataFrame) -> None:
     examples = examples_from_profiles(_with_imputed(simulated, 0.5), "relative_speed")
-    out = trainable(examples)
+    out = training_target(examples)
     imputed = examples.provenance == "imputed"
     assert imputed.any()
     assert np.isnan(out[imputed]).all()

@@ -10,7 +10,7 @@ import pytest
 from eaco_datasets.sources import load_dataset
 from eaco_features.examples import Examples, examples_from_profiles
 from eaco_predictor.families import family_folds, macro_mae
-from eaco_predictor.fitting import trainable
+from eaco_predictor.fitting import training_target
 from eaco_predictor.models.solo_power import workload_codes
 from eaco_predictor.pipeline import TargetPipeline
 from eaco_predictor.registry import default_model
@@ -27,7 +27,7 @@ def pairs(data_dir: Path) -> Examples:
 
 def _leave_one_model_out(examples: Examples, model: str) -> tuple[float, float]:
     """Macro MAE, and coverage of the 90 % interval in percent (0 where none was asked for)."""
-    target = trainable(examples)
+    target = training_target(examples)
     known = np.isfinite(target)
     out, covered = np.full(target.shape, np.nan), np.zeros(target.shape, dtype=bool)
     clipped = target_spec("relative_speed").clipped(target)

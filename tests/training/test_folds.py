@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eaco_datasets.errors import InputError, UnknownNameError
-from eaco_training.folds import PROTOCOLS, RANDOM_FOLDS, protocol, training_target
+from eaco_predictor.fitting import training_target
+from eaco_training.folds import PROTOCOLS, RANDOM_FOLDS, protocol
 
 FAMILIES = ["resnet18", "resnet50", "vgg16", "bert-base"]
 HOLDING_OUT = [name for name in PROTOCOLS if name.startswith("leave-one")]

@@ -13,11 +13,10 @@ import numpy as np
 
 from eaco_datasets.errors import InputError, UnknownNameError
 from eaco_features.examples import Examples
-from eaco_features.sets import BoolArray, FloatArray, IntArray
+from eaco_features.sets import BoolArray, IntArray
+from eaco_predictor.fitting import training_target
 
 RANDOM_FOLDS = 5
-UNTRAINED: tuple[str, ...] = ("imputed",)
-"""Provenances that never train a model: nobody measured them."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +61,6 @@ class EvaluationProtocol:
                     expected="a dataset with at least two of what the protocol holds out",
                 )
         return folds
-
-
-def training_target(examples: Examples) -> FloatArray:
-    """The targets that may be learned, ``(n_sets, MAX_JOBS)``: imputed rows are NaN."""
-    return np.where(np.isin(examples.provenance, UNTRAINED), np.nan, examples.target)
 
 
 def family_groups(examples: Examples) -> RowGroups:

@@ -11,8 +11,9 @@ import numpy as np
 from eaco_datasets.errors import InputError
 from eaco_features.examples import Examples
 from eaco_features.sets import BoolArray, FloatArray, IntArray, SetBatch
+from eaco_predictor.fitting import training_target
 from eaco_predictor.pipeline import Bounds
-from eaco_training.folds import EvaluationProtocol, Fold, training_target
+from eaco_training.folds import EvaluationProtocol, Fold
 from eaco_training.units import N_DRAWS, Draw, draws, observation_units
 
 

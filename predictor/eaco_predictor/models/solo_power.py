@@ -20,7 +20,7 @@ _T = TypeVar("_T", bound=np.generic)
 
 BATCH_EXPONENT = 0.5
 """How the odds of a saturated GPU grow with the batch size. Physics bounds it: 0 is a demand that ignores the batch, 1
-is work per step proportional to it beside a fixed overhead. The middle is a choice made before any data was seen."""
+is work per step proportional to it beside a fixed overhead. The middle is a choice, not a fit (decision 0003)."""
 SHARPNESS_GRID = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0)
 AT_CAP = 0.95
 """A reading above this share of its limit says only that the demand is at least that high."""
