@@ -36,8 +36,8 @@ _MODEL_FILE, _MANIFEST_FILE = "predictor.joblib", "manifest.json"
 class PredictorInfo:
     """Where a predictor comes from. ``version`` is a content hash; ``provenance`` shares of the training rows.
 
-    ``held_out`` holds ``out_of_family_macro_mae``, ``in_sample_macro_mae`` and ``n_families`` of the relative speed, from
-    the fit itself (``eaco_predictor.pipeline.HeldOutErrors``).
+    ``held_out`` holds ``out_of_family_macro_mae``, ``in_sample_macro_mae`` and ``n_families`` of the relative speed,
+    from the fit itself (``eaco_predictor.pipeline.HeldOutErrors``).
     """
 
     version: str

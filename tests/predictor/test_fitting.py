@@ -129,6 +129,22 @@ def test_memory_without_shared_measurements_is_still_the_sum(simulated: pd.DataF
     assert memory.mean == pytest.approx(10_000.0)
 
 
+def test_a_sum_that_was_never_measured_is_not_certain(simulated: pd.DataFrame) -> None:
+    unshared = simulated.assign(mem_mib=simulated["mem_mib"].where(simulated["role"] == "solo"))
+    solo = SoloProfile(gpu_util_pct=40.0, mem_mib=3000.0)
+    pair = CoLocation("rtx3090", "time-slice", (Job("a", "a", 8, solo=solo), Job("b", "b", 8, solo=solo)))
+    (answer,) = fit_predictor(unshared, model="soft-minimum").predict([pair])
+    memory = answer.mem_mib
+    assert memory is not None
+    assert (memory.lower, memory.mean, memory.upper) == pytest.approx((4200.0, 6000.0, 7800.0))
+
+
+def test_errors_on_held_out_families_are_recorded(predictor: Predictor) -> None:
+    held_out = predictor.info.held_out
+    assert held_out["in_sample_macro_mae"] < held_out["out_of_family_macro_mae"] < 0.2
+    assert held_out["n_families"] == len(predictor.info.families)
+
+
 def test_memory_that_no_solo_profile_explains_is_not_answered(simulated: pd.DataFrame) -> None:
     """A sum of solo peaks that was never compared with anything would look certain."""
     shared = simulated["role"] == "colocated"

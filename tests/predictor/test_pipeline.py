@@ -245,3 +245,26 @@ def test_relabelling_the_codes_changes_nothing(examples_of: Of) -> None:
     )
     for left, right in zip(one, two, strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-9)
+
+
+def test_a_second_observation_of_a_job_adds_to_the_first(speed: TargetPipeline, examples_of: Of) -> None:
+    examples = examples_of("relative_speed")
+    job = job_codes(examples.sets)
+    own = (job == job[0, 0]) & np.isfinite(examples.target)
+    first, second = np.flatnonzero(own.any(axis=1))[:2]
+    target = np.where(own, examples.target, np.nan)
+
+    def seen(pipeline: TargetPipeline, *rows: int) -> TargetPipeline:
+        return pipeline.observe(examples.sets.take(np.array(rows)), target[list(rows)])
+
+    one_by_one = seen(seen(speed, first), second).predict(examples.sets)
+    assert _same(one_by_one, seen(speed, first, second).predict(examples.sets))
+    assert not _same(one_by_one, seen(speed, second).predict(examples.sets))
+
+
+def test_the_error_on_unseen_families_stands_beside_the_in_sample_one(examples_of: Of) -> None:
+    examples = examples_of("relative_speed")
+    errors = TargetPipeline("relative_speed", "lightgbm").fit(examples.sets, examples.target).errors
+    assert errors is not None
+    assert errors.n_families == len(np.unique(examples.sets.family[np.isfinite(examples.target)]))
+    assert 0 < errors.in_sample < errors.out_of_family

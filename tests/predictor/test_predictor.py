@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Callable
@@ -347,3 +348,15 @@ def test_a_device_without_a_data_sheet_is_answered_without_watts_or_memory_risk(
     assert answer.oom_probability is None
     assert answer.gpu_power_w is None
     assert answer.energy_j_per_epoch is None
+
+
+def test_a_pickle_that_cannot_be_read_names_the_versions(predictor: Predictor, tmp_path: Path) -> None:
+    predictor.save(tmp_path)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    (tmp_path / "predictor.joblib").write_bytes(b"\x80\x04cno_such_library\nThing\n.")
+    digest = hashlib.sha256((tmp_path / "predictor.joblib").read_bytes()).hexdigest()
+    manifest["sha256"], manifest["info"]["libraries"]["numpy"] = digest, "1.0"
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(DataError, match=r"cannot be read here \(\w+\); trained with numpy 1\.0, here ") as caught:
+        Predictor.load(tmp_path)
+    assert "\n" not in str(caught.value)
