@@ -33,4 +33,4 @@ class TrainingJob:
 
 
 BuildJob = Callable[[int], TrainingJob]
-"""``build_job(batch_size)``: builds the job anew at a batch size. It may use any torch code; it is run on fake tensors."""
+"""``build_job(batch_size)``: builds the job anew at a batch size. It may use any torch code."""
