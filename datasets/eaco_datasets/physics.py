@@ -74,21 +74,6 @@ def set_memory_mib(solo_peak_mib: ArrayLike, present: ArrayLike) -> FloatArray:
     return np.asarray(peaks.sum(axis=-1), dtype=float)
 
 
-def graph_memory_mib(
-    graph_mib: ArrayLike,
-    present: ArrayLike,
-    *,
-    context_mib: float = CUDA_CONTEXT_MIB,
-    reserve_mib: float = DRIVER_RESERVE_MIB,
-) -> FloatArray:
-    """Memory of a set, ``(n_sets,)``, from estimates of its jobs' tensors ``(n_sets, n_jobs)``.
-
-    Each job adds a context, the driver its reserve once; a set without jobs needs nothing.
-    """
-    there = np.asarray(present, dtype=bool)
-    return set_memory_mib(np.asarray(graph_mib, dtype=float) + context_mib, there) + reserve_mib * there.any(axis=-1)
-
-
 def out_of_memory(needed_mib: ArrayLike, capacity_mib: ArrayLike) -> BoolArray:
     """Whether a set needs more than the GPU has; an unknown need is not known to fail."""
     return np.asarray(needed_mib, dtype=float) > np.asarray(capacity_mib, dtype=float)

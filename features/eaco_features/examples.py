@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from eaco_datasets.errors import DataError, UnknownNameError
+from eaco_datasets.gpus import gpu_specs
 from eaco_datasets.types import MAX_JOBS, PRECISIONS, SHARING_MODES
 from eaco_features.sets import SOLO_FIELDS, BoolArray, ConfigKey, FloatArray, IntArray, SetBatch
 
@@ -104,10 +105,25 @@ def _plain_config(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(**plain)
 
 
+def solo_rows(profiles: pd.DataFrame) -> pd.DataFrame:
+    """Solo rows at the GPU's default power limit, whatever their outcome, with plain config columns."""
+    solo = profiles[profiles["role"] == "solo"]
+    default = solo["gpu"].map({slug: spec.power_limit_w for slug, spec in gpu_specs().items()}).astype(float)
+    return _plain_config(solo[solo["power_limit_w"].isna() | default.isna() | (solo["power_limit_w"] >= default)])
+
+
+def best_provenance(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Of each group of rows with the same keys, those of the best provenance: measured or published, then simulated."""
+    rank = rows["provenance"].map({"measured": 0, "published": 0, "simulated": 1, "imputed": 2})
+    best = rank.groupby([rows[key] for key in keys]).transform("min")
+    return rows[rank == best]
+
+
 def _solo_columns(rows: pd.DataFrame, profiles: pd.DataFrame) -> FloatArray:
     """Solo profile of each row's config ``(n_rows, len(SOLO_FIELDS))``; NaN where none was measured."""
     key = ["source", "gpu", "num_gpus", *_CONFIG]
-    solo = _plain_config(profiles[(profiles["role"] == "solo") & (profiles["outcome"] == "ok")])
+    solo = solo_rows(profiles)
+    solo = solo[solo["outcome"] == "ok"]
     numbers = {name: solo[name].to_numpy(dtype=float, na_value=np.nan) for name in SOLO_FIELDS}
     medians = solo[key].assign(**numbers).groupby(key, sort=False)[list(SOLO_FIELDS)].median()
     joined = rows[key].merge(medians.reset_index(), on=key, how="left", validate="many_to_one")

@@ -24,7 +24,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature("own_gpu_util_pct", "solo GPU utilisation of the job"),
     Feature("own_mem_util_pct", "solo memory-bandwidth utilisation of the job"),
     Feature("own_mem_share", "solo peak memory of the job / GPU memory"),
-    Feature("own_step_ms", "solo time of one training step (batch size / throughput)"),
+    Feature("own_step_ms", "solo time of one training step (batch size per GPU x GPUs / throughput)"),
     Feature("own_log2_batch_size", "log2 of the job's batch size per GPU"),
     Feature("own_reduced_precision", "1 for amp or bf16, 0 for fp32"),
     Feature("others_gpu_util_pct_sum", "sum of the co-runners' solo GPU utilisation", load=True),

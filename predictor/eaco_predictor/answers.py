@@ -10,6 +10,7 @@ import numpy as np
 
 from eaco_datasets.physics import fan_power_w
 from eaco_datasets.types import CoLocation, Job, NodeSpec
+from eaco_features.sets import IntArray
 from eaco_predictor.distance import N_NEAREST
 from eaco_predictor.intervals import miss_probability
 from eaco_predictor.prediction import Estimate, JobPrediction, SetPrediction
@@ -41,8 +42,7 @@ def answer(
     first_row = np.concatenate(([0], np.cumsum(columns.sets.n_jobs))).tolist()
     answers = []
     for i, colocation in enumerate(sets):
-        near = columns.nearest[first_row[i] : first_row[i + 1]].T.ravel().tolist()
-        nearest = tuple(dict.fromkeys(families[code] for code in near))[:N_NEAREST]
+        nearest = _nearest(columns.nearest[first_row[i] : first_row[i + 1]], families)
         shares = dict(provenance[colocation.gpu])
         if reasons[i] is not None:
             answers.append(_abstained(reasons[i], distant[i], nearest, version, shares))
@@ -69,6 +69,15 @@ def answer(
             )
         )
     return answers
+
+
+def _nearest(codes: IntArray, families: Sequence[str]) -> tuple[str, ...]:
+    """The nearest families of a set, from those of its jobs ``(n_jobs, N_NEAREST)``: best place first, ties by name."""
+    place: dict[str, int] = {}
+    for job in codes.tolist():
+        for rank, code in enumerate(job):
+            place[families[code]] = min(rank, place.get(families[code], rank))
+    return tuple(sorted(place, key=lambda family: (place[family], family)))[:N_NEAREST]
 
 
 def _abstained(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from eaco_features.sets import BoolArray, FloatArray, IntArray, SetBatch
+from eaco_predictor.protocol import TargetModel
 
 MAX_INNER_FOLDS = 8
 """Most refits of one inner leave-family-out pass; with more families, several leave together (choice: cost)."""
@@ -39,6 +42,18 @@ def family_weights(family: IntArray) -> FloatArray:
     _, inverse, counts = np.unique(family, return_inverse=True, return_counts=True)
     weights = 1.0 / counts[inverse]
     return np.asarray(weights * (len(family) / weights.sum()), dtype=float)
+
+
+def predict_out_of_family(
+    make: Callable[[], TargetModel], sets: SetBatch, target: FloatArray, folds: list[tuple[BoolArray, BoolArray]]
+) -> FloatArray:
+    """Predictions ``(n_sets, MAX_JOBS)`` of the folds' test jobs, each by a fit on the fold's training sets only."""
+    out = np.full(target.shape, np.nan)
+    for train, test in folds:
+        fitted = make().fit(sets.take(train), target[train])
+        held = np.nonzero(test.any(axis=1))[0]
+        out[held] = np.where(test[held], fitted.predict(sets.take(held)), out[held])
+    return out
 
 
 def macro_mae(prediction: FloatArray, target: FloatArray, family: IntArray) -> float:

@@ -79,7 +79,7 @@ def fit_predictor(profiles: pd.DataFrame, *, model: str | None = None, seed: int
         seed=seed,
         libraries=libraries,
         notes=_notes(counts),
-        held_out=_held_out(speed),
+        held_out=_held_out(parts),
     )
     return Predictor(info, parts)
 
@@ -110,15 +110,17 @@ def _modes(examples: Examples) -> dict[str, frozenset[str]]:
     return {slug: frozenset(mode for other, mode in pairs if other == slug) for slug, _ in pairs}
 
 
-def _held_out(pipeline: TargetPipeline) -> dict[str, float]:
-    errors = pipeline.errors
-    if errors is None:
-        return {}
-    return {
-        "out_of_family_macro_mae": errors.out_of_family,
-        "in_sample_macro_mae": errors.in_sample,
-        "n_families": float(errors.n_families),
-    }
+def _held_out(parts: Parts) -> dict[str, float]:
+    """Errors on families left out, of what is served."""
+    found: dict[str, float] = {}
+    if parts.speed.errors is not None:
+        errors = parts.speed.errors
+        found["relative_speed_out_of_family_macro_mae"] = errors.out_of_family
+        found["relative_speed_in_sample_macro_mae"] = errors.in_sample
+        found["n_families"] = float(errors.n_families)
+    if parts.power.held_out_mape_pct is not None:
+        found["gpu_power_out_of_family_macro_mape_pct"] = parts.power.held_out_mape_pct
+    return found
 
 
 def _notes(kinds: Counter[str]) -> tuple[str, ...]:

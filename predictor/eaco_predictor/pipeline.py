@@ -10,7 +10,7 @@ import numpy as np
 
 from eaco_datasets.errors import DataError, NotReadyError
 from eaco_features.sets import BoolArray, FloatArray, IntArray, SetBatch
-from eaco_predictor.families import family_folds, macro_mae
+from eaco_predictor.families import family_folds, macro_mae, predict_out_of_family
 from eaco_predictor.intervals import Interval, calibrate
 from eaco_predictor.models.base import known_targets
 from eaco_predictor.models.solo_power import each_alone, workload_codes
@@ -70,7 +70,7 @@ class TargetPipeline:
         self.spec = target_spec(target)
         self.model_name = model or default_model(target)
         self.seed, self.intervals = seed, intervals
-        self.model: TargetModel = make_model(target, self.model_name, seed)
+        self.model: TargetModel = self._make()
         self._interval = self._observed_interval = Interval(0.0, 0.0)
         self._spread = Spread(1e-9, 1.0)
         self._corrections: Mapping[JobKey, Correction] = {}
@@ -129,6 +129,9 @@ class TargetPipeline:
         observed._corrections = corrections(sets, error, known, self._spread, self._corrections)
         return observed
 
+    def _make(self) -> TargetModel:
+        return make_model(self.spec.name, self.model_name, self.seed)
+
     def _needs_fit(self) -> None:
         if not self._fitted:
             raise NotReadyError(f"the {self.spec.name} pipeline is not fitted yet")
@@ -141,7 +144,7 @@ class TargetPipeline:
         if isinstance(self.model, OutOfFamily):
             held_out = self.model.out_of_family()
         else:
-            held_out = self._predict_held_out(sets, target, known)
+            held_out = predict_out_of_family(self._make, sets, target, family_folds(sets, known))
         rows = known & np.isfinite(held_out)
         if not rows.any():  # one family only: nothing can be held out, so errors are in sample
             held_out = self.model.predict(sets)
@@ -167,14 +170,6 @@ class TargetPipeline:
         if isinstance(self.model, ObservingModel):
             self._calibrate_observed(sets, target)
 
-    def _predict_held_out(self, sets: SetBatch, target: FloatArray, known: BoolArray) -> FloatArray:
-        out = np.full(target.shape, np.nan)
-        for train, test in family_folds(sets, known):
-            model = make_model(self.spec.name, self.model_name, self.seed).fit(sets.take(train), target[train])
-            at = np.nonzero(test.any(axis=1))[0]
-            out[at] = np.where(test[at], model.predict(sets.take(at)), out[at])
-        return out
-
     def _calibrate_observed(self, sets: SetBatch, target: FloatArray) -> None:
         """The interval of jobs with one observation: held-out families, one drawn reading a job, the rest predicted."""
         random = np.random.default_rng(self.seed)
@@ -182,7 +177,7 @@ class TargetPipeline:
         known = sets.present & np.isfinite(target)
         parts: list[tuple[FloatArray, FloatArray, IntArray]] = []
         for train, test in family_folds(sets, known):
-            model = make_model(self.spec.name, self.model_name, self.seed).fit(sets.take(train), target[train])
+            model = self._make().fit(sets.take(train), target[train])
             held = np.nonzero(test.any(axis=1))[0]
             for _ in range(CALIBRATION_DRAWS):
                 drawn, rest = _draw_one_a_workload(sets, held, random)

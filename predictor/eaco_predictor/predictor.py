@@ -14,6 +14,7 @@ import joblib
 import numpy as np
 
 from eaco_datasets.errors import DataError
+from eaco_datasets.physics import DRIVER_RESERVE_MIB
 from eaco_datasets.types import SHARING_MODES, CoLocation
 from eaco_features.matrix import gpu_columns
 from eaco_features.schema import FEATURE_SCHEMA_VERSION
@@ -26,9 +27,6 @@ from eaco_predictor.prediction import SetPrediction
 from eaco_predictor.set_power import SetBounds, SetPower
 from eaco_predictor.solos import SoloTable
 
-MEMORY_RESERVE_MIB = 512.0
-"""GPU memory that the driver and fragmentation keep from the jobs (choice; users report a few hundred MiB)."""
-
 _MODEL_FILE, _MANIFEST_FILE = "predictor.joblib", "manifest.json"
 
 
@@ -36,8 +34,8 @@ _MODEL_FILE, _MANIFEST_FILE = "predictor.joblib", "manifest.json"
 class PredictorInfo:
     """Where a predictor comes from. ``version`` is a content hash; ``provenance`` shares of the training rows.
 
-    ``held_out`` holds ``out_of_family_macro_mae``, ``in_sample_macro_mae`` and ``n_families`` of the relative speed,
-    from the fit itself (``eaco_predictor.pipeline.HeldOutErrors``).
+    ``held_out`` holds the errors of what is served, on families left out inside the fit: relative speed (beside the
+    in-sample error, ``eaco_predictor.pipeline.HeldOutErrors``) and GPU power at the measured utilisation.
     """
 
     version: str
@@ -59,7 +57,7 @@ class Columns(NamedTuple):
 
     ``relative_speed`` is ``(n_sets, MAX_JOBS)``, the rest ``(n_sets,)``; NaN is unknown. ``nearest`` holds, for each
     job in the order of ``sets.rows``, codes into the training families. ``out_of_distribution`` is the set's worst
-    job's. ``solo_known`` and ``util_known`` ``(n_sets, MAX_JOBS)`` say what was known of each job.
+    job's. ``solo_known`` ``(n_sets, MAX_JOBS)`` says whose config was measured alone on this GPU type.
     """
 
     sets: SetBatch
@@ -121,7 +119,7 @@ class Predictor:
         distance, nearest = parts.jobs.distances(filled)
         worst = np.zeros(len(sets))
         np.maximum.at(worst, filled.rows[0], distance)
-        capacity = gpu_columns(sets)["memory_mib"] - MEMORY_RESERVE_MIB
+        capacity = gpu_columns(sets)["memory_mib"] - DRIVER_RESERVE_MIB
         return Columns(
             sets=filled,
             relative_speed=speed,
@@ -156,10 +154,12 @@ class Predictor:
         unknown = sets.present[i] & ~columns.solo_known[i] & np.isnan(sets.solo_of("gpu_util_pct")[i])
         if unknown.any():
             key = sets.configs[sets.config[i, int(np.argmax(unknown))]]
-            return (
-                f"job {key.family} (batch size {key.batch_size}, {key.precision}) has no solo gpu_util_pct and its "
-                f"config was never measured on {gpu}"
-            )
+            number = int(sets.num_gpus[i])
+            where = gpu if number == 1 else f"{number} x {gpu}"
+            job = f"job {key.family} (batch size {key.batch_size}, {key.precision})"
+            if self.parts.solos.ran_out_of_memory(gpu, number, key):
+                return f"{job} ran out of memory alone on {where}"
+            return f"{job} has no solo gpu_util_pct and its config was never measured on {where}"
         return None
 
     def save(self, folder: Path) -> None:

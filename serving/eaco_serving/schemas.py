@@ -184,7 +184,7 @@ class PredictorOut(Wire):
     libraries: dict[str, str]
     notes: list[str]
     held_out: dict[str, float] = Field(
-        description="Relative speed, from the fit itself: macro MAE on families left out, beside the in-sample one."
+        description="Errors of what is served, from the fit: on families left out of it, beside the in-sample one."
     )
     out_of_sample: dict[str, float] = Field(
         description="Errors on work that it had not seen, by target/protocol/figure; empty when not evaluated."

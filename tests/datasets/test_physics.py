@@ -69,13 +69,6 @@ def test_memory_of_a_set_is_the_sum_of_solo_peaks_of_those_present() -> None:
     assert not physics.out_of_memory(5000.0, 5000.0)
 
 
-def test_memory_from_graphs_adds_a_context_a_job_and_the_reserve_once() -> None:
-    graphs = np.array([[1000.0, 2000.0], [0.0, 0.0]])
-    present = np.array([[True, True], [False, False]])
-    total = physics.graph_memory_mib(graphs, present, context_mib=300, reserve_mib=50)
-    assert total.tolist() == [3650.0, 0.0]
-
-
 def test_max_min_shares_of_worked_examples() -> None:
     # Bertsekas and Gallager's rule by hand: 0.2 is served, the rest split evenly; all served when there is room.
     demand = np.array([[0.2, 0.9, 0.5], [0.1, 0.2, 0.3], [0.9, 0.9, 0.9]])

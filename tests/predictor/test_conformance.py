@@ -194,6 +194,14 @@ class TestEverySpeedModel:
         blind = examples.sets.with_solo(np.full_like(examples.sets.solo, np.nan))
         assert np.array_equal(np.isfinite(model.predict(blind)), examples.sets.present)
 
+    def test_too_few_rows_to_split_on_still_give_the_mean(self, name: str, fitted: Fitted) -> None:
+        _, examples = fitted("relative_speed", name)
+        few = examples.take(np.arange(8))
+        model = make_model("relative_speed", name).fit(few.sets, few.target)
+        known = np.isfinite(few.target)
+        error = np.abs(model.predict(few.sets) - few.target)[known].mean()
+        assert error < (0.6 if name in ("no-interference", "time-slice") else 0.25)
+
     def test_trained_blind_it_answers_all_the_same(self, name: str, fitted: Fitted) -> None:
         _, examples = fitted("relative_speed", name)
         blind = examples.sets.with_solo(np.full_like(examples.sets.solo, np.nan)).take(np.arange(40))

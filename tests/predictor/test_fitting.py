@@ -129,6 +129,17 @@ def test_memory_without_shared_measurements_is_still_the_sum(simulated: pd.DataF
     assert memory.mean == pytest.approx(10_000.0)
 
 
+def test_a_config_that_did_not_fit_alone_is_abstained_on(simulated: pd.DataFrame) -> None:
+    solo = simulated[(simulated["role"] == "solo") & (simulated["gpu"] == "rtx3090")].iloc[:1]
+    unfit = solo.assign(measurement_id="unfit", batch_size=4096, outcome="oom")
+    table = pd.concat([simulated, unfit], ignore_index=True)
+    row = solo.iloc[0]
+    job = Job(row["model"], row["family"], 4096, row["precision"], dataset=row["dataset"])
+    (answer,) = fit_predictor(table, model="mean").predict([CoLocation("rtx3090", "time-slice", (job,))])
+    assert answer.abstained is not None
+    assert answer.abstained.endswith("ran out of memory alone on rtx3090")
+
+
 def test_a_sum_that_was_never_measured_is_not_certain(simulated: pd.DataFrame) -> None:
     unshared = simulated.assign(mem_mib=simulated["mem_mib"].where(simulated["role"] == "solo"))
     solo = SoloProfile(gpu_util_pct=40.0, mem_mib=3000.0)
@@ -141,7 +152,8 @@ def test_a_sum_that_was_never_measured_is_not_certain(simulated: pd.DataFrame) -
 
 def test_errors_on_held_out_families_are_recorded(predictor: Predictor) -> None:
     held_out = predictor.info.held_out
-    assert held_out["in_sample_macro_mae"] < held_out["out_of_family_macro_mae"] < 0.2
+    assert held_out["relative_speed_in_sample_macro_mae"] < held_out["relative_speed_out_of_family_macro_mae"] < 0.2
+    assert 0 < held_out["gpu_power_out_of_family_macro_mape_pct"] < 30
     assert held_out["n_families"] == len(predictor.info.families)
 
 

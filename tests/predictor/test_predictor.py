@@ -18,12 +18,12 @@ from scipy.stats import norm
 
 from eaco_datasets.errors import DataError
 from eaco_datasets.gpus import gpu
-from eaco_datasets.physics import fan_power_w
+from eaco_datasets.physics import DRIVER_RESERVE_MIB, fan_power_w
 from eaco_datasets.types import CoLocation, Job, NodeSpec, SoloProfile
 from eaco_features.sets import sets_from_colocations
 from eaco_predictor.fitting import fit_predictor
 from eaco_predictor.prediction import Estimate, SetPrediction
-from eaco_predictor.predictor import MEMORY_RESERVE_MIB, Predictor
+from eaco_predictor.predictor import Predictor
 
 SOLO = SoloProfile(
     throughput_samples_s=500.0, epoch_s=200.0, gpu_util_pct=60.0, mem_util_pct=30.0, mem_mib=6000.0, gpu_power_w=200.0
@@ -127,7 +127,7 @@ class TestArithmetic:
     def test_memory_and_the_risk_of_running_out(self, predictor: Predictor) -> None:
         small = _one(predictor, A, B)
         assert _known(small.mem_mib).mean == pytest.approx(11_000.0)
-        capacity = gpu("rtx3090").memory_mib - MEMORY_RESERVE_MIB
+        capacity = gpu("rtx3090").memory_mib - DRIVER_RESERVE_MIB
         heavy = replace(A, solo=replace(SOLO, mem_mib=capacity / 2 + 4000))
         full = _one(predictor, heavy, heavy)
         assert _known(small.mem_mib).mean < capacity < _known(full.mem_mib).mean
@@ -170,6 +170,13 @@ class TestSoloTimes:
         assert answer.gpu_util_pct is not None
 
 
+def test_the_nearest_families_do_not_depend_on_the_order(predictor: Predictor) -> None:
+    jobs = (A, B, replace(A, family="x", solo=replace(SOLO, gpu_util_pct=10.0)))
+    answers = predictor.predict([CoLocation("rtx3090", "time-slice", order) for order in permutations(jobs)])
+    assert len({answer.nearest_families for answer in answers}) == 1
+    assert len(answers[0].nearest_families) == 3
+
+
 class TestAbstains:
     def _refused(self, predictor: Predictor, reason: str, *jobs: Job, slug: str = "rtx3090", mode: Any = "mps") -> None:
         (answer,) = predictor.predict([CoLocation(slug, mode, jobs)])
@@ -182,6 +189,14 @@ class TestAbstains:
         assert answer.oom_probability is None
         assert answer.energy_j_per_epoch is None
         assert answer.predictor_version == predictor.info.version
+
+    def test_on_a_config_that_was_measured_on_fewer_gpus_only(self, predictor: Predictor) -> None:
+        known = next(key for key in predictor.parts.solos.profiles if key.gpu == "rtx3090" and key.dataset)
+        job = Job(known.family, known.family, known.batch_size, known.precision, dataset=known.dataset)  # type: ignore[arg-type]
+        one, two = predictor.predict([_set(job), _set(job, num_gpus=2)])
+        assert one.abstained is None
+        assert two.abstained is not None
+        assert "never measured on 2 x rtx3090" in two.abstained
 
     def test_on_a_gpu_it_never_learned(self, predictor: Predictor) -> None:
         self._refused(

@@ -34,7 +34,7 @@ def _field(sets: SetBatch, name: str) -> float:
 
 def test_a_profile_is_the_median_over_the_repeats(make_table: Make) -> None:
     table = SoloTable.from_profiles(make_table([{"gpu_util_pct": u} for u in (10.0, 90.0, 20.0)] + [{"mem_mib": 7.0}]))
-    found = table.get("rtx3090", _key())
+    found = table.get("rtx3090", 1, _key())
     assert found is not None
     assert found[SOLO_FIELDS.index("gpu_util_pct")] == 20.0
     assert found[SOLO_FIELDS.index("mem_mib")] == 7.0
@@ -54,7 +54,7 @@ def test_a_profile_is_the_median_over_the_repeats(make_table: Make) -> None:
 )
 def test_other_runs_do_not_answer_for_a_config(make_table: Make, row: dict[str, Any]) -> None:
     table = SoloTable.from_profiles(make_table([{"gpu_util_pct": 40.0, **row}]))
-    assert table.get("rtx3090", _key()) is None
+    assert table.get("rtx3090", 1, _key()) is None
     filled, known = table.fill(_asked())
     assert not known.any()
     assert np.isnan(filled.solo).all()
@@ -70,7 +70,7 @@ def test_a_job_without_a_dataset_is_answered_where_only_one_was_measured(make_ta
 def test_several_datasets_are_ambiguous_without_a_name(make_table: Make, n_datasets: int) -> None:
     names = ("imagenet", "cifar10", "mnist")[:n_datasets]
     table = SoloTable.from_profiles(make_table([{"dataset": d, "gpu_util_pct": 10.0 * i} for i, d in enumerate(names)]))
-    assert table.get("rtx3090", _key("")) is None
+    assert table.get("rtx3090", 1, _key("")) is None
     for i, name in enumerate(names):
         filled, known = table.fill(_asked(name))
         assert known[0, 0]
@@ -94,6 +94,32 @@ def test_power_of_another_run_is_not_put_beside_the_callers_utilisation(make_tab
     assert np.isnan(_field(table.fill(_asked(solo=SoloProfile(gpu_util_pct=80.0)))[0], "gpu_power_w"))
     both = _asked(solo=SoloProfile(gpu_util_pct=80.0, gpu_power_w=222.0))
     assert _field(table.fill(both)[0], "gpu_power_w") == 222.0
+
+
+def test_beside_the_callers_throughput_the_epoch_is_rescaled(make_table: Make) -> None:
+    table = SoloTable.from_profiles(make_table([{**UTIL, "epoch_s": 100.0}]))
+    assert _field(table.fill(_asked())[0], "epoch_s") == 100.0
+    assert _field(table.fill(_asked(solo=SoloProfile(throughput_samples_s=45.0)))[0], "epoch_s") == 200.0
+    both = _asked(solo=SoloProfile(throughput_samples_s=45.0, epoch_s=7.0))
+    assert _field(table.fill(both)[0], "epoch_s") == 7.0
+
+
+def test_a_lower_power_limit_does_not_answer_for_the_default(make_table: Make) -> None:
+    rows = [{"gpu_util_pct": 99.0, "power_limit_w": 200.0}, {"gpu_util_pct": 40.0, "power_limit_w": 350.0}]
+    assert _field(SoloTable.from_profiles(make_table(rows)).fill(_asked())[0], "gpu_util_pct") == 40.0
+
+
+def test_measured_rows_stand_before_simulated_ones(make_table: Make) -> None:
+    rows = [{"gpu_util_pct": 99.0, "provenance": "simulated"}, {"gpu_util_pct": 40.0, "provenance": "measured"}]
+    assert _field(SoloTable.from_profiles(make_table(rows)).fill(_asked())[0], "gpu_util_pct") == 40.0
+
+
+def test_a_config_that_did_not_fit_alone_is_remembered(make_table: Make) -> None:
+    table = SoloTable.from_profiles(make_table([{"outcome": "oom"}]))
+    assert table.ran_out_of_memory("rtx3090", 1, _key())
+    assert table.ran_out_of_memory("rtx3090", 1, _key(""))
+    assert not table.ran_out_of_memory("rtx3090", 2, _key())
+    assert not table.ran_out_of_memory("a40", 1, _key())
 
 
 def test_a_table_without_solo_rows_knows_nothing(make_table: Make) -> None:

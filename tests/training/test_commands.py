@@ -50,7 +50,7 @@ def test_json_to_stdout_is_all_of_stdout_and_repeats(eaco, table):
     assert report["protocol"] == "leave-one-model-out"
     assert report["overall"] is None  # nothing in the table was measured
     assert report["overall_simulated"]["n"] > 0
-    assert set(report["baselines"]) == {"mean", "no-interference", "forest"}
+    assert set(report["baselines"]) == {"mean", "no-interference", "time-slice", "forest"}
     assert eaco(*command)[1] == out
 
 

@@ -15,7 +15,6 @@ from eaco_training.metrics import (
     overall_figures,
     paired_difference,
     point_figures,
-    target_clip,
 )
 
 
@@ -115,8 +114,3 @@ def test_a_target_of_zero_has_no_percentage():
 
 def test_no_rows_is_null():
     assert overall_figures(rows([], []), seed=0) is None
-
-
-def test_only_relative_speed_is_clipped():
-    assert target_clip("relative_speed") == 1.05
-    assert target_clip("gpu_power_w") is None

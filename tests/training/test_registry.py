@@ -211,7 +211,7 @@ def test_metrics_name_the_family_and_simulated_figures_say_so():
     assert metrics_of({"relative_speed": report}) == {
         "relative_speed/leave-one-model-out-simulated/mae": 0.1,
         "relative_speed/in-sample/mae": 0.1,
-        "relative_speed/held-out/vgg16/mae": 0.2,
+        "relative_speed/held-out/vgg16-simulated/mae": 0.2,
     }
 
 

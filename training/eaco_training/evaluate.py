@@ -15,6 +15,7 @@ import pandas as pd
 from eaco_datasets.errors import InputError, UnknownNameError
 from eaco_features.examples import TARGETS, Examples, examples_from_profiles
 from eaco_features.sets import BoolArray
+from eaco_predictor.targets import target_spec
 from eaco_training.folds import PROTOCOLS, EvaluationProtocol, RowGroups, protocol
 from eaco_training.metrics import (
     CI_LEVEL,
@@ -26,7 +27,6 @@ from eaco_training.metrics import (
     overall_figures,
     paired_difference,
     point_figures,
-    target_clip,
 )
 from eaco_training.study import (
     ObservationPlan,
@@ -77,7 +77,7 @@ class Evaluation:
         self.examples, self.dataset, self.target, self.seed = examples, dataset, target, seed
         self.protocol: EvaluationProtocol = protocol(protocol_name)
         self._baselines, self._stated = tuple(baselines), stated or {}
-        self._clip = target_clip(target)
+        self._clip = target_spec(target).clip
         self._groups: RowGroups = self.protocol.groups(examples)
         factory = make or pipeline_factory(target, seed)
 
@@ -93,7 +93,7 @@ class Evaluation:
         tested = self._tested(model, plan, intervals=True)
         # a correction is shrunken by the errors that calibration finds, so rivals that get one are calibrated too
         calibrated = plan.k_max > 0
-        rivals = {name: self._tested(name, plan, intervals=calibrated) for name in self._baselines if name != model}
+        rivals = {name: self._tested(name, plan, intervals=calibrated) for name in self._baselines}
         return [self._one(model, k, plan, tested, rivals) for k in plan.ks]
 
     def _tested(self, model: str, plan: ObservationPlan, *, intervals: bool) -> dict[int, TestedRows]:
@@ -133,14 +133,16 @@ class Evaluation:
             "target_clip": self._clip,
             "ci_level": CI_LEVEL,
             "provenance": self._provenance_counts(),
-            "rows_tested": len(np.unique(np.column_stack([at.at_set, at.at_job]), axis=0)),
+            "rows_tested": _distinct_rows(at, np.ones(len(at.at_set), dtype=bool)),
             "unanswered": int((~answered).sum()),
-            "overall": overall_figures(rows.where(counted), self.seed),
-            "overall_simulated": overall_figures(rows.where(simulated), self.seed),
+            "overall": _counted_once(overall_figures(rows.where(counted), self.seed), at, counted),
+            "overall_simulated": _counted_once(overall_figures(rows.where(simulated), self.seed), at, simulated),
             "groups": self._group_figures(at, rows, answered),
             "gpus": self._gpu_figures(at, scored),
             "baselines": {name: _brief(some.where(scored)) for name, some in ours.items()},
-            "versus_best_baseline": self._versus(rows.where(scored), ours, scored),
+            "versus_best_baseline": self._versus(
+                rows.where(scored), {name: some for name, some in ours.items() if name != model}, scored
+            ),
         }
         for name in BESIDE:
             report[name.replace("-", "_")] = self._beside(name, model)
@@ -181,7 +183,7 @@ class Evaluation:
                     figures.append(
                         {
                             "held_out": self._groups.names[code],
-                            "n": int(here.sum()),
+                            "n": _distinct_rows(tested, here),
                             **point_figures(rows.where(here)),
                             **interval_figures(rows.where(here)),
                             "provenance": provenance,
@@ -223,6 +225,17 @@ class Evaluation:
         rows = self._scored(tested, study.protocol.groups(self.examples))
         counted = self._of_provenance(tested, COUNTED)
         return _brief(rows.where(counted if counted.any() else self._of_provenance(tested, ("simulated",))))
+
+
+def _distinct_rows(tested: TestedRows, chosen: BoolArray) -> int:
+    """How many rows these are, each counted once however many draws tested it."""
+    places = np.column_stack([tested.at_set[chosen], tested.at_job[chosen]])
+    return len(np.unique(places, axis=0))
+
+
+def _counted_once(figures: Figures | None, tested: TestedRows, chosen: BoolArray) -> Figures | None:
+    """The figures with ``n`` as distinct rows, beside the row-draws that they average over."""
+    return figures and {**figures, "n": _distinct_rows(tested, chosen), "n_row_draws": figures["n"]}
 
 
 def _brief(rows: ScoredRows) -> Figures:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from eaco_datasets.types import MAX_RELATIVE_SPEED
 from eaco_features.sets import BoolArray, FloatArray, IntArray
 
 RESAMPLES = 2000
@@ -19,11 +18,6 @@ CI_LEVEL = 0.95
 DECIMALS = 6
 
 Figures = dict[str, int | float | list[float] | None]
-
-
-def target_clip(target: str) -> float | None:
-    """Where this target is clipped before it is scored; ``None`` is nowhere."""
-    return MAX_RELATIVE_SPEED if target == "relative_speed" else None
 
 
 @dataclass(frozen=True)

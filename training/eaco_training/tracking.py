@@ -45,8 +45,8 @@ def store_of(home: Path, tracking_uri: str | None = None) -> Store:
     """The store at a tracking URI; without one SQLite and an artifact folder under ``home``."""
     home = home.resolve()
     if tracking_uri:
-        local = tracking_uri.startswith("sqlite:")
-        return Store(home, tracking_uri, (home / "artifacts").as_uri() if local else None)
+        served = tracking_uri.startswith(("http:", "https:", "databricks"))  # a server keeps its own artifacts
+        return Store(home, tracking_uri, None if served else (home / "artifacts").as_uri())
     return Store(home, f"sqlite:///{(home / 'mlflow.db').as_posix()}", (home / "artifacts").as_uri())
 
 

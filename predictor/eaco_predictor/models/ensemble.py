@@ -8,8 +8,8 @@ from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from eaco_features.sets import BoolArray, FloatArray, SetBatch
-from eaco_predictor.families import family_folds, macro_mae
+from eaco_features.sets import FloatArray, SetBatch
+from eaco_predictor.families import family_folds, macro_mae, predict_out_of_family
 from eaco_predictor.models.base import known_targets
 from eaco_predictor.models.matrix_models import LightGBM, ShallowForest
 from eaco_predictor.models.soft_minimum import SoftMinimum
@@ -19,7 +19,7 @@ from eaco_predictor.targets import target_spec
 PHYSICS_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 MIN_LEAVES = (20, 40, 80, 160)
 MIN_FOLDS = 3
-"""With fewer families to leave out there is nothing to choose on: half physics, half the shallowest trees."""
+"""With fewer families to leave out there is nothing to choose on, and nothing for trees to learn from: physics only."""
 
 
 class Choice(NamedTuple):
@@ -46,11 +46,11 @@ class Ensemble:
         known = known_targets(sets, target)
         folds = family_folds(sets, known)
         makers = self._tree_makers()
-        self.choice = Choice(0.5, f"{ShallowForest.name}-{MIN_LEAVES[-1]}")
-        physics = _out_of_family(SoftMinimum, sets, target, folds)
+        self.choice = Choice(1.0, f"{ShallowForest.name}-{MIN_LEAVES[-1]}")
+        physics = predict_out_of_family(SoftMinimum, sets, target, folds)
         trees = {self.choice.trees: physics}
         if len(folds) >= MIN_FOLDS:
-            trees = {name: _out_of_family(make, sets, target, folds) for name, make in makers.items()}
+            trees = {name: predict_out_of_family(make, sets, target, folds) for name, make in makers.items()}
             self.choice = self._choose(sets, target, physics, trees)
         share = self.choice.physics_share
         self._out_of_family = _mix(share, physics, trees[self.choice.trees])
@@ -88,14 +88,3 @@ class Ensemble:
 
 def _mix(share: float, physics: FloatArray, trees: FloatArray) -> FloatArray:
     return share * physics + (1.0 - share) * trees
-
-
-def _out_of_family(
-    make: Callable[[], TargetModel], sets: SetBatch, target: FloatArray, folds: list[tuple[BoolArray, BoolArray]]
-) -> FloatArray:
-    out = np.full(target.shape, np.nan)
-    for train, test in folds:
-        fitted = make().fit(sets.take(train), target[train])
-        held = np.nonzero(test.any(axis=1))[0]
-        out[held] = np.where(test[held], fitted.predict(sets.take(held)), out[held])
-    return out

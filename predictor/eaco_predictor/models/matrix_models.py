@@ -87,11 +87,13 @@ class _LightGBM(MatrixModel):
         }
         if self.target == "relative_speed":
             parameters["monotone_constraints"] = _LOADS
-        data = lightgbm.Dataset(features, label=target, weight=weights, categorical_feature=self._categories())
+        self._centre = float(np.average(target, weights=weights))  # a tree that cannot split must say the mean, not 0
+        centred = target - self._centre
+        data = lightgbm.Dataset(features, label=centred, weight=weights, categorical_feature=self._categories())
         self.booster: lightgbm.Booster = lightgbm.train(parameters, data, num_boost_round=self._rounds())
 
     def _predict_rows(self, features: FloatArray) -> FloatArray:
-        return np.asarray(self.booster.predict(features, num_threads=1), dtype=float)
+        return np.asarray(self._centre + self.booster.predict(features, num_threads=1), dtype=float)
 
 
 class LightGBM(_LightGBM):

@@ -51,7 +51,7 @@ class SoftCap:
     """``power = soft minimum(demand, limit)``.
 
     The demand lies between the GPU's floor (least power of any training job on that type; idle watts of the
-    catalogue where none was seen) and its default limit. Nothing known of the job: the training families' median
+    catalogue where none was seen) and its default limit. Nothing known of the job: the training families' mean
     saturation. One configuration observed: its saturation, moved along the batch size by ``BATCH_EXPONENT``. Each job
     of a set is answered as if alone.
     """
@@ -61,13 +61,13 @@ class SoftCap:
 
     def fit(self, sets: SetBatch, target: FloatArray) -> Self:
         known_targets(sets, target)
-        chosen, power = _readings_of(sets, target)
+        chosen, power = readings_of(sets, target)
         self._floors = {chosen.gpus[code]: float(power[chosen.gpu == code].min()) for code in np.unique(chosen.gpu)}
         self.sharpness = self._fit_sharpness(chosen, power)
         floor, top, limit = self._bounds(chosen)
         demand = self._demand(power, limit, top)
         saturation = np.clip((demand - floor) / (top - floor), 0.0, 1.0)
-        self.usual_saturation = _weighted_median(saturation, family_weights(chosen.family[:, 0]))
+        self.usual_saturation = float(np.average(saturation, weights=family_weights(chosen.family[:, 0])))
         self._readings: dict[Workload, _Readings] = {}
         return self
 
@@ -87,7 +87,7 @@ class SoftCap:
 
     def observe(self, sets: SetBatch, target: FloatArray) -> SoftCap:
         """The same model with these readings known."""
-        chosen, power = _readings_of(sets, target)
+        chosen, power = readings_of(sets, target)
         floor, top, limit = self._bounds(chosen)
         demand = self._demand(power, limit, top)
         codes, workloads = workload_codes(chosen)
@@ -156,7 +156,7 @@ def each_alone(sets: SetBatch, target: FloatArray) -> tuple[SetBatch, FloatArray
     return alone, moved(target, np.nan)
 
 
-def _readings_of(sets: SetBatch, target: FloatArray) -> tuple[SetBatch, FloatArray]:
+def readings_of(sets: SetBatch, target: FloatArray) -> tuple[SetBatch, FloatArray]:
     """The jobs with a known power, each alone, and their watts ``(n_readings,)``."""
     jobs, power = each_alone(sets, target)
     known = np.isfinite(power[:, 0])
@@ -181,9 +181,3 @@ def _moved_demand(readings: _Readings, batch_size: FloatArray, top_w: FloatArray
     weight = np.where(readings.capped, 0.1, 1.0)[None, :] / (0.1 + np.abs(step)) ** 2
     moved = np.average(odds / (1.0 + odds), weights=weight, axis=1)
     return np.asarray(readings.floor_w + moved * (top_w - readings.floor_w), dtype=float)
-
-
-def _weighted_median(values: FloatArray, weights: FloatArray) -> float:
-    order = np.argsort(values)
-    total = np.cumsum(weights[order])
-    return float(values[order][np.searchsorted(total, total[-1] / 2.0)])

@@ -46,6 +46,10 @@ def describe(
         raise UnknownNameError("data set", name, dataset_names())
     for known in behind:
         console().print(_facts(known, data_dir))
+    if any(known.name == "simulated" for known in behind):
+        from eaco_datasets.simulated import describe_simulation
+
+        console().print_json(data=describe_simulation())
     _warn_of_licence(behind)
     if all(known.embedded or _is_here(known, data_dir) for known in behind):
         console().print(_rows(name, data_dir))
