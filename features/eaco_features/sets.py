@@ -6,9 +6,10 @@ without a job has ``present`` False, code -1 and NaN. Unknown numbers are NaN, n
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -137,11 +138,7 @@ class _Codes:
 
 _PRECISION_CODE = {name: code for code, name in enumerate(PRECISIONS)}
 _SHARING_CODE = {name: code for code, name in enumerate(SHARING_MODES)}
-_NAN = float("nan")
-
-
-def _number(value: float | None) -> float:
-    return _NAN if value is None else value
+_solo_numbers: Callable[[SoloProfile], tuple[float | None, ...]] = attrgetter(*SOLO_FIELDS)
 
 
 def sets_from_colocations(colocations: Sequence[CoLocation]) -> SetBatch:
@@ -156,7 +153,7 @@ def sets_from_colocations(colocations: Sequence[CoLocation]) -> SetBatch:
     at_job: list[int] = []
     codes: list[tuple[int, int, int]] = []
     batch_sizes: list[float] = []
-    solos: list[tuple[float, ...]] = []
+    solos: list[tuple[float | None, ...]] = []
     for i, colocation in enumerate(colocations):
         if not 1 <= len(colocation.jobs) <= MAX_JOBS:
             raise InputError(
@@ -166,12 +163,11 @@ def sets_from_colocations(colocations: Sequence[CoLocation]) -> SetBatch:
             )
         for j, job in enumerate(colocation.jobs):
             key = ConfigKey(job.family, job.dataset or "", job.batch_size, job.precision, job.optimizer or "")
-            solo = job.solo
             at_set.append(i)
             at_job.append(j)
             codes.append((families.code(job.family), configs.code(key), _PRECISION_CODE[job.precision]))
             batch_sizes.append(float(job.batch_size))
-            solos.append(tuple(_number(getattr(solo, name)) for name in SOLO_FIELDS))
+            solos.append(_solo_numbers(job.solo))  # an unknown one, None, becomes NaN below
     shape = (n, MAX_JOBS)
     at = (np.array(at_set, dtype=np.int64), np.array(at_job, dtype=np.int64))
     coded = np.full((*shape, 3), -1, dtype=np.int64)

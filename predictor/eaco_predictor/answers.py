@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isnan
+from math import inf, isnan, nan
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from eaco_datasets.physics import fan_power_w
-from eaco_datasets.types import CoLocation, Job, NodeSpec
-from eaco_features.sets import IntArray
+from eaco_datasets.types import MAX_JOBS, CoLocation, Job, NodeSpec
 from eaco_predictor.distance import N_NEAREST
 from eaco_predictor.intervals import miss_probability
 from eaco_predictor.prediction import Estimate, JobPrediction, SetPrediction
 
 if TYPE_CHECKING:
+    from eaco_predictor.pipeline import Bounds
     from eaco_predictor.predictor import Columns
 
 Triple = tuple[float, float, float]
@@ -39,18 +39,25 @@ def answer(
     epoch_s = columns.sets.solo_of("epoch_s").tolist()
     throughput = columns.sets.solo_of("throughput_samples_s").tolist()
     oom, distant = columns.oom_probability.tolist(), columns.out_of_distribution.tolist()
+    near = columns.nearest.tolist()
     first_row = np.concatenate(([0], np.cumsum(columns.sets.n_jobs))).tolist()
+    solo_epoch_s = [
+        [_solo_epoch_s(job, epoch_s[i][j], throughput[i][j]) for j, job in enumerate(colocation.jobs)]
+        for i, colocation in enumerate(sets)
+    ]
+    needed = [
+        [*map(_needed_speed, colocation.jobs, solo), *[nan] * (MAX_JOBS - len(solo))]
+        for colocation, solo in zip(sets, solo_epoch_s, strict=True)
+    ]
+    miss = _miss_probabilities(needed, columns.relative_speed)
     answers = []
     for i, colocation in enumerate(sets):
-        nearest = _nearest(columns.nearest[first_row[i] : first_row[i + 1]], families)
+        nearest = _nearest(near[first_row[i] : first_row[i + 1]], families)
         shares = dict(provenance[colocation.gpu])
         if reasons[i] is not None:
             answers.append(_abstained(reasons[i], distant[i], nearest, version, shares))
             continue
-        jobs = tuple(
-            _job(job, speed[i][j], _solo_epoch_s(job, epoch_s[i][j], throughput[i][j]))
-            for j, job in enumerate(colocation.jobs)
-        )
+        jobs = tuple(map(_job, colocation.jobs, speed[i], solo_epoch_s[i], miss[i]))
         gpu_power = _estimate(power[i])
         answers.append(
             SetPrediction(
@@ -71,10 +78,10 @@ def answer(
     return answers
 
 
-def _nearest(codes: IntArray, families: Sequence[str]) -> tuple[str, ...]:
+def _nearest(codes: list[list[int]], families: Sequence[str]) -> tuple[str, ...]:
     """The nearest families of a set, from those of its jobs ``(n_jobs, N_NEAREST)``: best place first, ties by name."""
     place: dict[str, int] = {}
-    for job in codes.tolist():
+    for job in codes:
         for rank, code in enumerate(job):
             place[families[code]] = min(rank, place.get(families[code], rank))
     return tuple(sorted(place, key=lambda family: (place[family], family)))[:N_NEAREST]
@@ -115,31 +122,41 @@ def _solo_epoch_s(job: Job, epoch_s: float, throughput_samples_s: float) -> floa
     return None if isnan(epoch_s) else epoch_s
 
 
-def _job(job: Job, speed: Triple, solo_epoch_s: float | None) -> JobPrediction:
+def _job(job: Job, speed: Triple, solo_epoch_s: float | None, miss: float) -> JobPrediction:
     """Times are solo time / relative speed, so the fastest speed bounds them from below."""
     mean, lower, upper = speed
-    epoch = jct = miss = None
+    epoch = jct = None
     if solo_epoch_s is not None:
         epoch = Estimate(solo_epoch_s / mean, solo_epoch_s / upper, solo_epoch_s / lower)
         if job.remaining_epochs is not None:
             left = job.remaining_epochs
             jct = Estimate(left * epoch.mean, left * epoch.lower, left * epoch.upper)
-            if job.deadline_s is not None:
-                miss = _miss(left * solo_epoch_s, job.deadline_s, speed)
-    return JobPrediction(job.job_id, Estimate(mean, lower, upper), epoch, jct, miss)
+    return JobPrediction(job.job_id, Estimate(mean, lower, upper), epoch, jct, None if isnan(miss) else miss)
 
 
-def _miss(solo_jct_s: float, deadline_s: float, speed: Triple) -> float:
-    """Probability that the relative speed stays below the one that the deadline needs."""
+def _needed_speed(job: Job, solo_epoch_s: float | None) -> float:
+    """The relative speed that the deadline needs; NaN without a deadline or a known end, infinite when it is past."""
+    if job.deadline_s is None or job.remaining_epochs is None or solo_epoch_s is None:
+        return nan
+    solo_jct_s = job.remaining_epochs * solo_epoch_s
     if solo_jct_s == 0:
         return 0.0
-    if deadline_s <= 0:
-        return 1.0
-    mean, lower, upper = speed
-    need = solo_jct_s / deadline_s
-    if lower == upper:  # a job alone: no doubt, and exactly on time is on time
-        return float(need > mean)
-    return float(miss_probability(np.array(need), np.array(mean), np.array(lower), np.array(upper)))
+    return solo_jct_s / job.deadline_s if job.deadline_s > 0 else inf
+
+
+def _miss_probabilities(needed: list[list[float]], speed: Bounds) -> list[list[float]]:
+    """Probability that each job's relative speed stays below what its deadline needs ``(n_sets, MAX_JOBS)``.
+
+    A job alone has no doubt about its speed: exactly on time is on time.
+    """
+    need = np.array(needed)
+    if np.isnan(need).all():
+        return needed
+    certain = speed.lower == speed.upper
+    missed = np.where(certain, (need > speed.mean).astype(float), miss_probability(need, *speed))
+    edge = np.where(need == 0.0, 0.0, np.where(np.isinf(need), 1.0, missed))
+    found: list[list[float]] = np.where(np.isnan(need), np.nan, edge).tolist()
+    return found
 
 
 def _node_power(colocation: CoLocation, gpu_power: Estimate | None) -> Estimate | None:
@@ -161,12 +178,9 @@ def _server_power(node: NodeSpec) -> Triple:
 
 def _energy(colocation: CoLocation, gpu_power: Estimate | None, jobs: Sequence[JobPrediction]) -> Estimate | None:
     """GPU energy of one epoch of every job: each job is charged an equal share of the power over its epoch."""
-    epochs = [job.epoch_s for job in jobs]
-    if gpu_power is None or any(epoch is None for epoch in epochs):
+    epochs = [job.epoch_s for job in jobs if job.epoch_s is not None]
+    if gpu_power is None or len(epochs) < len(jobs):
         return None
     share = colocation.num_gpus / len(epochs)
-    mean, lower, upper = (
-        share * getattr(gpu_power, bound) * sum(getattr(epoch, bound) for epoch in epochs)
-        for bound in ("mean", "lower", "upper")
-    )
-    return Estimate(mean, lower, upper)
+    mean, lower, upper = (sum(bound) for bound in zip(*epochs, strict=True))
+    return Estimate(share * gpu_power.mean * mean, share * gpu_power.lower * lower, share * gpu_power.upper * upper)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from eaco_datasets.types import CoLocation
 
@@ -12,8 +12,7 @@ SCHEMA_VERSION = 1
 INTERVAL_LEVEL = 0.9
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(NamedTuple):
     """A mean with the bounds of its 90 % interval; ``lower <= mean <= upper``."""
 
     mean: float

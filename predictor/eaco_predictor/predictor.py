@@ -104,7 +104,9 @@ class Predictor:
             return []
         batch = sets_from_colocations(sets)
         columns = self.predict_columns(batch)
-        reasons = [self._abstains(columns, i) for i in range(len(sets))]
+        reasons: list[str | None] = [None] * len(sets)
+        for i in np.flatnonzero(self._doubtful(columns)).tolist():
+            reasons[i] = self._reason(columns, i)
         shares = {slug: self.provenance_of(slug) for slug in batch.gpus}
         families = self.parts.jobs.families
         return answer(sets, columns, reasons=reasons, provenance=shares, families=families, version=self.info.version)
@@ -141,26 +143,42 @@ class Predictor:
         kinds = sorted({kind for half in halves for kind in half})
         return {kind: sum(half.get(kind, 0.0) for half in halves) / len(halves) for kind in kinds}
 
-    def _abstains(self, columns: Columns, i: int) -> str | None:
-        """Why a set cannot be predicted, or None."""
+    def _doubtful(self, columns: Columns) -> BoolArray:
+        """Sets that cannot be predicted ``(n_sets,)``: no rows of the GPU type, none of the mode, or an unknown job."""
+        sets = columns.sets
+        allowed = np.array([[self._allows(slug, mode) for mode in SHARING_MODES] for slug in sets.gpus])
+        learned = np.array([slug in self.parts.modes for slug in sets.gpus])[sets.gpu]
+        mode_known = allowed[sets.gpu, sets.sharing_mode] | (sets.n_jobs == 1)
+        doubtful: BoolArray = ~(learned & mode_known) | self._unknown_jobs(columns).any(axis=1)
+        return doubtful
+
+    def _allows(self, gpu: str, mode: str) -> bool:
+        """Whether training rows of the GPU type answer for a sharing mode; rows of an unknown mode do for all."""
+        modes = self.parts.modes.get(gpu, frozenset())
+        return mode in modes or "unknown" in modes | {mode}
+
+    def _unknown_jobs(self, columns: Columns) -> BoolArray:
+        """Jobs of which nothing is known ``(n_sets, MAX_JOBS)``."""
+        sets = columns.sets
+        return sets.present & ~columns.solo_known & np.isnan(sets.solo_of("gpu_util_pct"))
+
+    def _reason(self, columns: Columns, i: int) -> str:
+        """Why a doubtful set cannot be predicted."""
         sets = columns.sets
         gpu = sets.gpus[sets.gpu[i]]
         modes = self.parts.modes.get(gpu)
         if modes is None:
             return f"no training rows of GPU type {gpu}; there are rows of {', '.join(sorted(self.parts.modes))}"
         mode = SHARING_MODES[sets.sharing_mode[i]]
-        if sets.present[i].sum() > 1 and mode not in modes and "unknown" not in modes | {mode}:
+        if sets.n_jobs[i] > 1 and not self._allows(gpu, mode):
             return f"no training rows of {gpu} under {mode}; there are rows under {', '.join(sorted(modes))}"
-        unknown = sets.present[i] & ~columns.solo_known[i] & np.isnan(sets.solo_of("gpu_util_pct")[i])
-        if unknown.any():
-            key = sets.configs[sets.config[i, int(np.argmax(unknown))]]
-            number = int(sets.num_gpus[i])
-            where = gpu if number == 1 else f"{number} x {gpu}"
-            job = f"job {key.family} (batch size {key.batch_size}, {key.precision})"
-            if self.parts.solos.ran_out_of_memory(gpu, number, key):
-                return f"{job} ran out of memory alone on {where}"
-            return f"{job} has no solo gpu_util_pct and its config was never measured on {where}"
-        return None
+        key = sets.configs[sets.config[i, int(np.argmax(self._unknown_jobs(columns)[i]))]]
+        number = int(sets.num_gpus[i])
+        where = gpu if number == 1 else f"{number} x {gpu}"
+        job = f"job {key.family} (batch size {key.batch_size}, {key.precision})"
+        if self.parts.solos.ran_out_of_memory(gpu, number, key):
+            return f"{job} ran out of memory alone on {where}"
+        return f"{job} has no solo gpu_util_pct and its config was never measured on {where}"
 
     def save(self, folder: Path) -> None:
         """Write the predictor into a folder: the fitted parts and a manifest with their SHA-256."""
