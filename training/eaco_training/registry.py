@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,10 @@ _MISSING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")  # MLflow's co
 
 @dataclass(frozen=True)
 class RegisteredVersion:
-    """One registered predictor. ``figures`` are the metrics of its training run."""
+    """One registered predictor.
+
+    ``figures`` are the metrics of its training run, ``held_out`` the errors it carries itself (``PredictorInfo``).
+    """
 
     name: str
     version: int
@@ -51,6 +54,7 @@ class RegisteredVersion:
     datasets: str
     provenance: dict[str, float]
     figures: dict[str, float]
+    held_out: dict[str, float] = field(default_factory=dict)
 
 
 def folder_sha256(folder: Path) -> str:
@@ -110,6 +114,7 @@ def _facts(predictor: Predictor) -> dict[str, str]:
         "datasets": ", ".join(info.datasets),
         "data_sha256": info.data_sha256,
         "provenance": json.dumps(info.provenance, sort_keys=True),
+        "held_out": json.dumps(info.held_out, sort_keys=True),
         "code_version": code_version(),
     }
 
@@ -233,6 +238,7 @@ def _described(client: Any, found: Any, aliases: dict[str, str]) -> RegisteredVe
         datasets=tags.get("datasets", ""),
         provenance=json.loads(tags.get("provenance", "{}")),
         figures=dict(client.get_run(found.run_id).data.metrics),
+        held_out=json.loads(tags.get("held_out", "{}")),
     )
 
 
