@@ -98,9 +98,9 @@ class SetIn(Wire):
 
 
 class CandidatesIn(Wire):
-    """Many sets in one call."""
+    """Many sets in one call; the first that is malformed refuses it, those after it are not looked at."""
 
-    candidates: Annotated[list[SetIn], Field(min_length=1, max_length=MAX_CANDIDATES)]
+    candidates: Annotated[list[SetIn], Field(min_length=1, max_length=MAX_CANDIDATES, fail_fast=True)]
 
 
 class EstimateOut(Wire):

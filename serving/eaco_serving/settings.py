@@ -27,12 +27,19 @@ class Settings(BaseSettings):
     predictor_alias: Annotated[str, Field(min_length=1)] = "champion"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     access_log: bool = False
-    max_body_mib: Annotated[float, Field(gt=0, le=1024)] = 32
-    """Largest request body that is read."""
+    max_body_mib: Annotated[float, Field(gt=0, le=1024)] = 4
+    """Largest request body that is read: some 2,000 GPUs with four residents each."""
+    alternatives_in_full: Annotated[int, Field(ge=0, le=100_000)] = 16
+    """Of how many alternatives, the best by rank, a placement's answer holds the whole prediction; of the others it
+    gives GPUs, rank, score and the reason."""
     inline_sets: Annotated[int, Field(ge=0)] = 32
     """Sets predicted on the event loop itself; larger batches go to a worker thread so that others are not held up."""
     stop_timeout_s: Annotated[int, Field(ge=0, le=600)] = 10
     """How long running requests may take once the service is told to stop."""
+
+
+OPTIONS = {"predictor_name": "--predictor", "predictor_alias": "--alias"}
+"""Settings whose option is not named after them."""
 
 
 def load_settings(**options: Any) -> Settings:
@@ -46,5 +53,6 @@ def load_settings(**options: Any) -> Settings:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0])
-        where = f"--{name.replace('_', '-')}" if options.get(name) is not None else f"EACO_{name.upper()}"
+        option = OPTIONS.get(name, f"--{name.replace('_', '-')}")
+        where = option if options.get(name) is not None else f"EACO_{name.upper()}"
         raise InputError(f"{first['msg']}; got {first['input']!r}", where=where) from error

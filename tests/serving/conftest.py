@@ -35,6 +35,7 @@ class FakePredictor:
             provenance={"simulated": 0.75, "published": 0.25},
             seed=0,
             libraries={"numpy": "2"},
+            held_out={"relative_speed_out_of_family_macro_mae": 0.07},
         )
 
     def predict(self, sets: Sequence[CoLocation]) -> list[SetPrediction]:
@@ -102,7 +103,7 @@ def ask(predictor: FakePredictor) -> Iterator[Ask]:
     """``ask(method, path, json=..., content=...)`` against one service, from tests that are not coroutines."""
     with (
         anyio.from_thread.start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(running(lambda: predictor, max_body_mib=0.05, inline_sets=2)) as client,
+        portal.wrap_async_context_manager(running(lambda: predictor, max_body_mib=0.25, inline_sets=2)) as client,
     ):
 
         def call(method: str, path: str, **body: object) -> httpx.Response:

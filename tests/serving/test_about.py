@@ -28,6 +28,7 @@ def test_the_predictor_says_that_it_learned_from_simulated_rows(ask: Any) -> Non
     assert told.simulated
     assert told.families == ["resnet50", "vgg16"]
     assert told.out_of_sample == told.in_sample == {}
+    assert told.held_out == {"relative_speed_out_of_family_macro_mae": 0.07}
 
 
 def test_the_predictor_shows_its_errors_out_of_sample_beside_those_in_sample(predictor: Any) -> None:

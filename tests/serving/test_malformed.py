@@ -19,6 +19,7 @@ SET: dict[str, Any] = {
     ],
     "node": {"cpu_idle_w": 100, "cpu_busy_w": 200},
 }
+SMALL = {"gpu": "k80", "sharing_mode": "mps", "jobs": [{"model": "a", "batch_size": 1}]}
 RESIDENT = {
     "job_id": "r",
     "model": "vgg16",
@@ -141,7 +142,7 @@ def test_a_bad_candidate_refuses_the_whole_call_at_its_pointer(
     [
         ({"candidates": []}, "/candidates"),
         ({"candidates": {}}, "/candidates"),
-        ({"candidates": [{}] * 1025}, "/candidates"),
+        ({"candidates": [SMALL] * 1025}, "/candidates"),
         ({"candidates": [SET], "gpu": "v100"}, "/gpu"),
         ({"candidates": [[]]}, "/candidates/0"),
     ],

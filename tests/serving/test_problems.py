@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
 import anyio
 import httpx
 import pytest
+from fastapi import Request
+from starlette.responses import Response
 
 from eaco_datasets import errors
 from eaco_serving import problems
 from eaco_serving.app import create_app
+from eaco_serving.routes.wire import INLINE_BYTES, json_response, json_route
+from eaco_serving.schemas import SetIn
 from eaco_serving.settings import Settings
 
 SET = {"gpu": "v100", "sharing_mode": "time-slice", "jobs": [{"model": "resnet50", "batch_size": 64}]}
@@ -46,7 +51,7 @@ def test_routing_errors_are_problems(ask: Any, method: str, path: str, status: i
 
 
 def test_a_large_body_is_refused_with_and_without_a_length(ask: Any) -> None:
-    raw = b" " * 60_000
+    raw = b" " * 300_000
 
     async def chunks() -> Any:
         yield raw
@@ -63,10 +68,96 @@ def test_another_media_type_is_refused(ask: Any, kind: str) -> None:
 
 
 def test_at_most_twenty_errors_are_listed_and_all_are_counted(ask: Any) -> None:
-    answer = ask("POST", "/predict", json={"candidates": [{}] * 30})
+    answer = ask("POST", "/predict", json={"candidates": [{f"odd{i}": i for i in range(30)}] * 30})
     problem = told(answer, 422)
     assert len(problem["errors"]) == problems.MAX_LISTED
-    assert "of 90 errors" in problem["detail"]
+    assert "of 33 errors" in problem["detail"]  # 30 unknown keys, 3 missing ones; of the first candidate alone
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "first"),
+    [
+        ("/predict", {"candidates": [{}] * 1000}, "/candidates/0/"),
+        ("/predict", {"candidates": [{}] * 9000}, "/candidates/0/"),
+        ("/place", {"job": {"model": "a", "batch_size": 1}, "cluster": {"nodes": [{}] * 9000}}, "/cluster/nodes/0/"),
+    ],
+)
+def test_items_after_the_first_malformed_one_are_not_looked_at(ask: Any, path: str, body: Any, first: str) -> None:
+    problem = told(ask("POST", path, json=body), 422)
+    assert 0 < len(problem["errors"]) <= 4
+    assert all(e["pointer"].startswith(first) for e in problem["errors"])
+
+
+def test_an_object_of_very_many_keys_is_one_error(ask: Any) -> None:
+    many = {f"k{i}": 0 for i in range(3000)}
+    for body, where in ((many, ""), ({**SET, "jobs": [many]}, "/jobs/0")):
+        problem = told(ask("POST", "/predict", json=body), 422)
+        assert problem["errors"] == [{"pointer": where, "detail": "an object has 3000 keys; expected at most 64"}]
+
+
+@pytest.mark.parametrize(
+    ("path", "raw", "where"),
+    [
+        ("/predict", '{"gpu": "v100", "gpu": "k80", "sharing_mode": "mps", "jobs": []}', "/gpu"),
+        (
+            "/predict",
+            '{"candidates": [{}, {"jobs": [{"solo": {"mem_mib": 1, "mem_mib": 1}}]}]}',
+            "1/jobs/0/solo/mem_mib",
+        ),
+        ("/predict", '{"jobs": [{"a": 1, "a": 2}], "jobs": []}', "/jobs"),
+        ("/predict", '{"a/b": 1, "a\\/b": 2}', "/a~1b"),
+        ("/place", '{"settings": {"alpha": 0.1, "alpha": 0.9}}', "/settings/alpha"),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused_at_its_pointer(ask: Any, path: str, raw: str, where: str) -> None:
+    problem = told(ask("POST", path, content=raw, headers={"content-type": "application/json"}), 422)
+    assert problem["type"] == "invalid-request"
+    (error,) = problem["errors"]
+    assert error["pointer"].endswith(where)
+    assert "twice" in error["detail"]
+
+
+def test_the_same_key_in_two_objects_and_a_value_that_looks_like_a_key_are_fine(ask: Any) -> None:
+    body = {**SET, "jobs": [{**SET["jobs"][0], "job_id": "gpu:gpu"}, SET["jobs"][0]]}  # type: ignore[dict-item,index]
+    assert ask("POST", "/predict", json=body).status_code == 200
+
+
+@pytest.mark.parametrize(("padding", "inline"), [(0, True), (INLINE_BYTES, False)])
+def test_a_large_body_is_read_off_the_event_loop_which_answers_others(
+    predictor: Any, padding: int, inline: bool
+) -> None:
+    read_in: list[int] = []
+    begun, may_end = threading.Event(), threading.Event()
+
+    def read(parsed: Any) -> SetIn:
+        read_in.append(threading.get_ident())
+        begun.set()
+        assert inline or may_end.wait(20)
+        return SetIn.model_validate(parsed)
+
+    async def seen(_body: SetIn, _request: Request) -> Response:
+        return json_response(b"{}")
+
+    async def story() -> None:
+        app = create_app(Settings(), lambda: predictor)
+        app.router.add_api_route("/read", seen, methods=["POST"], route_class_override=json_route(read))
+        async with app.router.lifespan_context(app), client_of(app) as client:
+            raw = json.dumps(SET).encode() + b" " * padding
+            answers: list[httpx.Response] = []
+
+            async def send() -> None:
+                answers.append(await client.post("/read", content=raw))
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(send)
+                assert await anyio.to_thread.run_sync(begun.wait, 20)
+                assert (await client.get("/healthz")).status_code == 200  # while the body is still being read
+                assert inline or not answers
+                may_end.set()
+            assert [a.status_code for a in answers] == [200]
+            assert (read_in == [threading.get_ident()]) == inline
+
+    anyio.run(story)
 
 
 def test_pointers_are_escaped() -> None:

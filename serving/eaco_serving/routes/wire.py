@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from fastapi import Request
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
-from pydantic_core import from_json
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from eaco_serving.problems import MALFORMED, NOT_JSON, TOO_LARGE, Refused, problem_of, refuse_fields
 from eaco_serving.service import service_of
+from eaco_serving.strict_json import parse_strict
 
 Model = TypeVar("Model", bound=BaseModel)
 Endpoint = Callable[[Any, Request], Awaitable[Response]]
 
 JSON = "application/json"
+INLINE_BYTES = 65_536
+"""A larger body is parsed and validated in a worker thread, so that the event loop answers others meanwhile."""
 
 
 def json_route(read: Callable[[Any], BaseModel]) -> type[APIRoute]:
@@ -46,7 +49,10 @@ def json_route(read: Callable[[Any], BaseModel]) -> type[APIRoute]:
 
 async def _answer(request: Request, endpoint: Endpoint, read: Callable[[Any], BaseModel]) -> Response:
     try:
-        return await endpoint(read(_parse(await _read_bounded(request))), request)
+        raw = await _read_bounded(request)
+        inline = len(raw) <= INLINE_BYTES
+        body = read(_parse(raw)) if inline else await asyncio.to_thread(lambda: read(_parse(raw)))
+        return await endpoint(body, request)
     except ClientDisconnect:
         return Response(status_code=400)
     except Exception as error:
@@ -95,6 +101,6 @@ def _check_media_type(request: Request) -> None:
 
 def _parse(raw: bytes) -> Any:
     try:
-        return from_json(raw, allow_inf_nan=False)
+        return parse_strict(raw)
     except ValueError as error:
         raise Refused(MALFORMED, f"{error}; expected one JSON object", [("", str(error))]) from None
