@@ -1,9 +1,8 @@
-"""Which GPU sets a job could take: the paper's algorithm 2 without its subsets and without its hole.
+"""Which GPU sets a job could share: the paper's algorithm 2 without its subsets and without its hole.
 
-GPUs of one node with the same residents and the same utilisation are one group; a set says how many GPUs it takes of
-each group, and takes them in order of UUID. Over several groups of a node, sets are the windows of neighbours in order
-of utilisation (highest first): a job runs at its slowest GPU, so equally loaded GPUs belong together. The number of
-sets grows with the number of GPUs, never with the number of subsets.
+Over several groups of a node, sets are the windows of neighbours in order of utilisation (highest first), over all of
+them and over those with the same residents: a job runs at its slowest GPU, so GPUs that are alike belong together. The
+number of sets grows with the number of GPUs, never with the number of subsets.
 
 Thresholds are compared with a GPU's utilisation *before* the job joins (paper, section 4: ``U_i < U_threshold``), on
 each GPU by itself: the paper's listing lets a set through whose later GPU failed. An unknown utilisation is the sum of
@@ -17,64 +16,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from eaco_datasets.types import NodeSpec
-from eaco_scheduler.cluster import ClusterState, Gpu, Node, Resident, gpu_spec
+from eaco_scheduler.cluster import ClusterState
 from eaco_scheduler.decision import CoLocationKey, JobRequest, Refusal
+from eaco_scheduler.groups import Candidate, Group, group_gpus, nodes_by_type, spans_nodes, take
 from eaco_scheduler.settings import PlacementSettings
-
-_STATE_ORDER = {"active": 0, "idle": 1, "asleep": 2}
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Interchangeable GPUs: one node, the same residents (in order of job id), the same utilisation.
-
-    ``free_mib`` is what one GPU has left under the memory headroom, ``None`` when a resident's peak is unknown.
-    """
-
-    node_id: str
-    gpu: str
-    server: NodeSpec | None
-    uuids: tuple[str, ...]
-    residents: tuple[Resident, ...]
-    core_util_pct: float
-    mem_util_pct: float
-    capacity_mib: float
-    free_mib: float | None
-
-    @property
-    def resident_ids(self) -> tuple[str, ...]:
-        """Job ids on each of these GPUs, in order."""
-        return tuple(resident.job_id for resident in self.residents)
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A GPU set: how many GPUs of which groups."""
-
-    parts: tuple[tuple[Group, int], ...]
-
-    @property
-    def gpus(self) -> tuple[str, ...]:
-        """UUIDs, the first of each group."""
-        return tuple(uuid for group, count in self.parts for uuid in group.uuids[:count])
-
-    @property
-    def core_util_pct(self) -> float:
-        """Mean core utilisation of the set before the job joins."""
-        total = sum(group.core_util_pct * count for group, count in self.parts)
-        return total / sum(count for _, count in self.parts)
-
-    @property
-    def residents(self) -> tuple[Resident, ...]:
-        """Every job on the set once, in order of job id."""
-        found = {resident.job_id: resident for group, _ in self.parts for resident in group.residents}
-        return tuple(found[job_id] for job_id in sorted(found))
-
-    @property
-    def tie_key(self) -> tuple[str, ...]:
-        """Last resort of every ranking: the UUIDs in order, so that the order of the input never matters."""
-        return tuple(sorted(self.gpus))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,57 +42,27 @@ def find_candidates(
     """Sets of occupied (or partly occupied) GPUs that pass every rule that needs no prediction.
 
     ``excluded`` are co-locations that were undone; ``reserved`` are UUIDs held for other jobs. Asleep nodes are never
-    among them. An unknown memory peak keeps the group: the predicted memory of the set then decides.
+    among them. An unknown memory peak keeps the group: the predicted memory of the set then decides. Empty GPUs are
+    refused only for what closes them to the job alone as well.
     """
     if request.job.exclusive:
         return Candidates((), (), (Refusal((), f"{request.title} is exclusive: it never shares"),))
+    on_trial = _jobs_on_trial(cluster)
     groups: list[Group] = []
     refusals: list[Refusal] = []
-    for group in group_gpus(request, cluster, settings):
-        reason = _refusal(group, request, settings, excluded, reserved)
-        if reason is None:
+    for group in group_gpus(request, cluster, settings, reserved):
+        closed = _closed(group, request, settings, excluded=excluded, reserved=reserved, on_trial=on_trial)
+        full = _memory_refusal(group, request)
+        if closed is None and full is None:
             groups.append(group)
-        else:
-            refusals.append(Refusal(group.uuids, reason))
+        elif closed is not None:
+            refusals.append(Refusal(group.uuids, closed))
+        elif full is not None and group.residents:
+            refusals.append(Refusal(group.uuids, full))
     sets = compose_sets(request, groups, cluster, settings)
-    if groups and not sets:
-        fitting = tuple(uuid for group in groups for uuid in group.uuids)
-        refusals.append(Refusal(fitting, f"they pass alone but make no set of {request.num_gpus} GPUs that shares"))
+    if not sets and any(group.residents for group in groups):
+        refusals.append(_no_set(request, groups, cluster, settings))
     return Candidates(tuple(groups), sets, tuple(refusals))
-
-
-def group_gpus(request: JobRequest, cluster: ClusterState, settings: PlacementSettings) -> list[Group]:
-    """GPUs of the requested type on nodes that are awake, grouped; order depends on ids only."""
-    spans = Counter(resident.job_id for _, _, resident in cluster.placed())
-    found: list[Group] = []
-    for node in usable_nodes(request, cluster):
-        if node.state == "asleep":
-            continue
-        alike: dict[tuple[object, ...], list[Gpu]] = defaultdict(list)
-        for gpu in sorted(node.gpus, key=lambda item: item.uuid):
-            ids = tuple(sorted(resident.job_id for resident in gpu.residents))
-            alike[(ids, gpu.core_util_pct, gpu.mem_util_pct)].append(gpu)
-        found.extend(_group(node, gpus, spans, settings) for gpus in alike.values())
-    return sorted(found, key=_busiest_first)
-
-
-def _busiest_first(group: Group) -> tuple[str, float, tuple[str, ...], tuple[str, ...]]:
-    """Order of a node's groups; those of unknown utilisation come last."""
-    load_pct = -1.0 if math.isnan(group.core_util_pct) else group.core_util_pct
-    return group.node_id, -load_pct, group.resident_ids, group.uuids
-
-
-def usable_nodes(request: JobRequest, cluster: ClusterState) -> list[Node]:
-    """Nodes of the requested GPU type (any, when none is asked for), in order of id."""
-    wanted = gpu_spec(request.gpu).slug if request.gpu is not None else None
-    nodes = [node for node in cluster.nodes if wanted is None or gpu_spec(node.gpu).slug == wanted]
-    return sorted(nodes, key=lambda node: node.node_id)
-
-
-def spans_nodes(request: JobRequest, nodes: Sequence[Node], settings: PlacementSettings) -> bool:
-    """Whether the job is larger than the largest of these nodes and may then take GPUs of several."""
-    largest = max((len(node.gpus) for node in nodes), default=0)
-    return settings.span_nodes and request.num_gpus > largest
 
 
 def compose_sets(
@@ -155,130 +70,131 @@ def compose_sets(
 ) -> tuple[Candidate, ...]:
     """Sets of the requested size out of these groups; at least one GPU of each set holds a job.
 
-    A job larger than a node gets one set a GPU type: whole nodes first, those with most fitting GPUs before others.
+    The free memory of a model-parallel job's set, summed, holds the job (paper, algorithm 2).
     """
+    found = _sets(request, groups, cluster, settings)
+    if request.parallelism == "data":
+        return found
+    needed_mib = request.job.solo.mem_mib or 0.0
+    return tuple(candidate for candidate in found if (candidate.free_mib or 0.0) >= needed_mib)
+
+
+def _sets(
+    request: JobRequest, groups: Iterable[Group], cluster: ClusterState, settings: PlacementSettings
+) -> tuple[Candidate, ...]:
+    """The distinct sets; a job larger than a node gets one a GPU type: whole nodes, those with most GPUs, first."""
     by_node: dict[str, list[Group]] = defaultdict(list)
     for group in groups:
         by_node[group.node_id].append(group)
-    types: dict[str, list[Node]] = defaultdict(list)
-    for node in usable_nodes(request, cluster):
-        types[gpu_spec(node.gpu).slug].append(node)
     found: list[Candidate] = []
-    for nodes in types.values():
+    for nodes in nodes_by_type(request, cluster).values():
         here = [by_node[node.node_id] for node in nodes if node.node_id in by_node]
         if spans_nodes(request, nodes, settings):
-            here.sort(key=lambda gs: (-sum(len(g.uuids) for g in gs), -max(g.core_util_pct for g in gs), gs[0].node_id))
+            here.sort(key=lambda gs: (-_size(gs), -max(g.core_util_pct for g in gs), gs[0].node_id))
             joined = [group for node_groups in here for group in node_groups]
-            if sum(len(group.uuids) for group in joined) >= request.num_gpus:
-                found.append(_take(joined, request.num_gpus))
+            if _size(joined) >= request.num_gpus:
+                found.append(take(joined, request.num_gpus))
         else:
             for node_groups in here:
-                found.extend(_windows(node_groups, request.num_gpus))
-                if request.parallelism == "model":
-                    found.extend(_roomiest(node_groups, request.num_gpus))
+                found.extend(_within_node(node_groups, request))
     distinct = {candidate.tie_key: candidate for candidate in found if candidate.residents}
-    return tuple(candidate for candidate in distinct.values() if _model_memory_fits(candidate, request))
+    return tuple(distinct.values())
 
 
-def find_exclusive(
-    request: JobRequest,
-    cluster: ClusterState,
-    settings: PlacementSettings,
-    *,
-    reserved: frozenset[str] = frozenset(),
-) -> Candidate | None:
-    """Idle GPUs for the job alone, or ``None``.
-
-    Awake nodes first (active, then idle): waking a node is the last resort. Among equals the node with the fewest idle
-    GPUs that suffices, to keep large gaps for large jobs; then the order of ids. The headroom does not apply: a job
-    alone may use the whole memory.
-    """
-    types: dict[str, list[Node]] = defaultdict(list)
-    for node in usable_nodes(request, cluster):
-        types[gpu_spec(node.gpu).slug].append(node)
-    options: list[tuple[tuple[int, int, str], Candidate]] = []
-    for slug, nodes in types.items():
-        peak = peak_per_gpu_mib(request)
-        if peak is not None and peak > gpu_spec(slug).memory_mib:
-            continue
-        idle = [(node, _idle_group(node, settings, reserved)) for node in nodes]
-        free = [(node, group) for node, group in idle if group is not None]
-        if spans_nodes(request, nodes, settings):
-            free.sort(key=lambda item: (_STATE_ORDER[item[0].state], -len(item[1].uuids), item[0].node_id))
-            if sum(len(group.uuids) for _, group in free) >= request.num_gpus:
-                taken = _take([group for _, group in free], request.num_gpus)
-                worst = max(_STATE_ORDER[node.state] for node, group in free[: len(taken.parts)])
-                options.append(((worst, 0, slug), taken))
-            continue
-        for node, group in free:
-            if len(group.uuids) >= request.num_gpus:
-                key = (_STATE_ORDER[node.state], len(group.uuids), node.node_id)
-                options.append((key, Candidate(((group, request.num_gpus),))))
-    return min(options, key=lambda option: option[0])[1] if options else None
+def _within_node(groups: Sequence[Group], request: JobRequest) -> Iterator[Candidate]:
+    """Windows over all groups and over those of the same residents; the roomiest set for a model-parallel job."""
+    yield from _windows(groups, request.num_gpus)
+    alike: dict[tuple[str, ...], list[Group]] = defaultdict(list)
+    for group in groups:
+        alike[group.resident_ids].append(group)
+    for of_residents in alike.values():
+        if len(of_residents) > 1:
+            yield from _windows(of_residents, request.num_gpus)
+    if request.parallelism == "model" and _size(groups) >= request.num_gpus:
+        yield take(sorted(groups, key=lambda g: (-(g.free_mib or 0.0), g.uuids)), request.num_gpus)
 
 
-def peak_per_gpu_mib(request: JobRequest) -> float | None:
-    """The job's peak memory on one GPU; a model-parallel job's sum is split evenly. ``None`` when unknown."""
-    return _peak_mib(request.job.solo.mem_mib, request.parallelism, request.num_gpus)
+def _windows(groups: Sequence[Group], size: int) -> Iterator[Candidate]:
+    """Distinct windows of ``size`` neighbours over the GPUs of these groups in their order."""
+    places = [index for index, group in enumerate(groups) for _ in group.uuids]
+    seen: set[tuple[tuple[int, int], ...]] = set()
+    for start in range(len(places) - size + 1):
+        counts = tuple(Counter(places[start : start + size]).items())
+        if counts not in seen:
+            seen.add(counts)
+            yield Candidate(tuple((groups[index], count) for index, count in counts))
 
 
-def _peak_mib(mem_mib: float | None, parallelism: str, num_gpus: int) -> float | None:
-    if mem_mib is None:
-        return None
-    return mem_mib / num_gpus if parallelism == "model" else mem_mib
+def _size(groups: Iterable[Group]) -> int:
+    return sum(len(group.uuids) for group in groups)
 
 
-def _group(node: Node, gpus: Sequence[Gpu], spans: Counter[str], settings: PlacementSettings) -> Group:
-    """The group of these alike GPUs, with unknown utilisation filled from solo profiles (NaN if they lack it)."""
-    first = gpus[0]
-    residents = tuple(sorted(first.residents, key=lambda resident: resident.job_id))
-    capacity_mib = gpu_spec(node.gpu).memory_mib
-    peaks = [_peak_mib(r.job.solo.mem_mib, r.parallelism, spans[r.job_id]) for r in residents]
-    known = [peak for peak in peaks if peak is not None]
-    room_mib = capacity_mib * (1.0 - settings.mem_headroom_pct / 100.0)
-    return Group(
-        node_id=node.node_id,
-        gpu=gpu_spec(node.gpu).slug,
-        server=node.server,
-        uuids=tuple(gpu.uuid for gpu in gpus),
-        residents=residents,
-        core_util_pct=_utilisation(first.core_util_pct, [r.job.solo.gpu_util_pct for r in residents]),
-        mem_util_pct=_utilisation(first.mem_util_pct, [r.job.solo.mem_util_pct for r in residents]),
-        capacity_mib=capacity_mib,
-        free_mib=room_mib - sum(known) if len(known) == len(peaks) else None,
+def _no_set(
+    request: JobRequest, groups: Sequence[Group], cluster: ClusterState, settings: PlacementSettings
+) -> Refusal:
+    """Why occupied GPUs that pass by themselves are in no set: too few of them together, or too little memory."""
+    occupied = [group for group in groups if group.residents]
+    uuids = tuple(uuid for group in occupied for uuid in group.uuids)
+    short = _sets(request, groups, cluster, settings)
+    if short:
+        most_mib = max(candidate.free_mib or 0.0 for candidate in short)
+        why = f"{request.job.solo.mem_mib or 0.0:.0f} MiB asked in all, {most_mib:.0f} MiB free"
+    else:
+        homes = {group.node_id for group in occupied}
+        sizes = [_size(g for g in groups if g.node_id == home) for home in sorted(homes)]
+        spread = any(spans_nodes(request, nodes, settings) for nodes in nodes_by_type(request, cluster).values())
+        why = f"{_size(groups)} GPU(s) pass in all" if spread else f"at most {max(sizes)} GPU(s) pass on one node"
+    return Refusal(uuids, f"they pass alone but make no set of {request.num_gpus} GPUs: {why}")
+
+
+def _jobs_on_trial(cluster: ClusterState) -> frozenset[str]:
+    """Every job that shares any of its GPUs with a provisional one: a second trial would blur the first."""
+    return frozenset(
+        member.job_id
+        for _, gpu, resident in cluster.placed()
+        if resident.phase == "provisional"
+        for member in gpu.residents
     )
 
 
-def _utilisation(measured_pct: float | None, solo_pct: Sequence[float | None]) -> float:
-    """Measured, else the sum of the solo ones, else NaN (not known); an empty GPU is at 0."""
-    if measured_pct is not None:
-        return measured_pct
-    known = [value for value in solo_pct if value is not None]
-    return min(100.0, sum(known)) if len(known) == len(solo_pct) else float("nan")
-
-
-def _refusal(
+def _closed(
     group: Group,
     request: JobRequest,
     settings: PlacementSettings,
+    *,
     excluded: frozenset[CoLocationKey],
     reserved: frozenset[str],
+    on_trial: frozenset[str],
 ) -> str | None:
-    """Why the job may not join this group; ``None`` when no rule speaks against it."""
+    """Why the job may not join this group, memory aside; ``None`` when no rule speaks against it."""
     if reserved & set(group.uuids):
         return "reserved for a job that has waited too long"
     if (request.job_id, frozenset(group.resident_ids)) in excluded:
         return f"undone before: {request.title} with {', '.join(group.resident_ids)}"
-    return _company_refusal(group, settings) or _threshold_refusal(group, settings) or _memory_refusal(group, request)
+    if not group.residents:
+        return _foreign_load(group, settings)
+    return _company_refusal(group, settings, on_trial) or _threshold_refusal(group, settings)
 
 
-def _company_refusal(group: Group, settings: PlacementSettings) -> str | None:
-    """Residents that take nobody in: exclusive ones, ones still on trial, too many."""
+def _foreign_load(group: Group, settings: PlacementSettings) -> str | None:
+    """An empty GPU is measured as busy: something unknown is running there."""
+    load_pct, limit_pct = max(group.core_util_pct, group.mem_util_pct), settings.idle_threshold_pct
+    if load_pct < limit_pct:
+        return None
+    return f"no known job, yet {load_pct:.1f} % utilisation, which is not under {limit_pct:g} %: not idle"
+
+
+def _company_refusal(group: Group, settings: PlacementSettings, on_trial: frozenset[str]) -> str | None:
+    """Residents that take nobody in: exclusive ones, ones on trial here or on another of their GPUs, too many."""
     for resident in group.residents:
         if resident.job.exclusive:
             return f"job {resident.job_id} is exclusive: it never shares"
+    for resident in group.residents:
         if resident.phase == "provisional":
             return f"job {resident.job_id} is provisional there: its first epoch is not over"
+    for resident in group.residents:
+        if resident.job_id in on_trial:
+            return f"job {resident.job_id} is beside a provisional job on another of its GPUs"
     if len(group.residents) >= settings.max_jobs_per_gpu:
         return f"{len(group.residents)} jobs already, at most {settings.max_jobs_per_gpu} a GPU"
     return None
@@ -298,62 +214,12 @@ def _threshold_refusal(group: Group, settings: PlacementSettings) -> str | None:
 
 
 def _memory_refusal(group: Group, request: JobRequest) -> str | None:
-    """Memory of one GPU for a data-parallel job; a model-parallel job needs known numbers, summed over its set."""
-    peak_mib = request.job.solo.mem_mib
+    """Memory of one GPU for a data-parallel job; a model-parallel job needs known numbers and some room on each."""
+    peak_mib, free_mib = request.job.solo.mem_mib, group.free_mib
     if request.parallelism == "model":
-        if peak_mib is None or group.free_mib is None:
+        if peak_mib is None or free_mib is None:
             return "memory peak unknown: a model-parallel job is placed by known peaks only"
-        return None
-    if peak_mib is not None and group.free_mib is not None and peak_mib > group.free_mib:
-        return f"memory: {peak_mib:.0f} MiB asked, {max(group.free_mib, 0.0):.0f} MiB free under the headroom"
+        return None if free_mib > 0.0 else "memory: nothing free under the headroom"
+    if peak_mib is not None and free_mib is not None and peak_mib > free_mib:
+        return f"memory: {peak_mib:.0f} MiB asked, {max(free_mib, 0.0):.0f} MiB free under the headroom"
     return None
-
-
-def _model_memory_fits(candidate: Candidate, request: JobRequest) -> bool:
-    """Whether the free memory of the set, summed, holds a model-parallel job (paper, algorithm 2)."""
-    if request.parallelism != "model":
-        return True
-    free = sum((group.free_mib or 0.0) * count for group, count in candidate.parts)
-    return free >= (request.job.solo.mem_mib or 0.0)
-
-
-def _windows(groups: Sequence[Group], size: int) -> Iterator[Candidate]:
-    """Distinct windows of ``size`` neighbours over the GPUs of these groups in their order."""
-    places = [index for index, group in enumerate(groups) for _ in group.uuids]
-    seen: set[tuple[tuple[int, int], ...]] = set()
-    for start in range(len(places) - size + 1):
-        counts = tuple(Counter(places[start : start + size]).items())
-        if counts not in seen:
-            seen.add(counts)
-            yield Candidate(tuple((groups[index], count) for index, count in counts))
-
-
-def _roomiest(groups: Sequence[Group], size: int) -> Iterator[Candidate]:
-    """The set with most free memory: when no other holds a model-parallel job, this one might."""
-    if sum(len(group.uuids) for group in groups) >= size:
-        yield _take(sorted(groups, key=lambda g: (-(g.free_mib or 0.0), g.uuids)), size)
-
-
-def _take(groups: Sequence[Group], size: int) -> Candidate:
-    """The first ``size`` GPUs of these groups (there are enough)."""
-    parts: list[tuple[Group, int]] = []
-    left = size
-    for group in groups:
-        count = min(left, len(group.uuids))
-        if count:
-            parts.append((group, count))
-        left -= count
-    return Candidate(tuple(parts))
-
-
-def _idle_group(node: Node, settings: PlacementSettings, reserved: frozenset[str]) -> Group | None:
-    """The node's GPUs without a job, under both thresholds (else something unknown is running there)."""
-    idle = [
-        gpu
-        for gpu in sorted(node.gpus, key=lambda item: item.uuid)
-        if not gpu.residents
-        and gpu.uuid not in reserved
-        and (gpu.core_util_pct or 0.0) < settings.core_threshold_pct
-        and (gpu.mem_util_pct or 0.0) < settings.mem_threshold_pct
-    ]
-    return _group(node, idle, Counter(), settings) if idle else None

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import fields
 
 from eaco_datasets.errors import InputError
 from eaco_datasets.types import PRECISIONS, Job, NodeSpec
+
+_LARGEST_INT = int(sys.float_info.max)
 
 
 def check_number(
@@ -30,6 +33,8 @@ def check_number(
         expected = (
             f"a number {'above' if above_low else 'from'} {low:g} {'and at most' if above_low else 'to'} {high:g}"
         )
+    if isinstance(value, int) and abs(value) > _LARGEST_INT:
+        raise InputError("a whole number too large to compute with", where=where, expected=expected)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise InputError(f"{value!r} is not a finite number", where=where, expected=expected)
     if value < low or value > high or (above_low and value == low):
@@ -45,6 +50,8 @@ def check_count(value: object, where: str, *, low: int = 1, high: int | None = N
     expected = f"a whole number from {low} to {high}" if high is not None else f"a whole number of at least {low}"
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputError(f"{value!r} is not a whole number", where=where, expected=expected)
+    if abs(value) > _LARGEST_INT:
+        raise InputError("a whole number too large to compute with", where=where, expected=expected)
     if value < low or (high is not None and value > high):
         raise InputError(f"{value} is out of range", where=where, expected=expected)
 

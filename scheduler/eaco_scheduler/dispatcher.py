@@ -16,9 +16,10 @@ from eaco_scheduler.checks import check_number, check_text
 from eaco_scheduler.cluster import ClusterState, Resident, gpu_spec
 from eaco_scheduler.decision import CoLocationKey, Decision, JobRequest, Reservation
 from eaco_scheduler.eaco import decide
+from eaco_scheduler.groups import usable_nodes
 from eaco_scheduler.history import History, HistoryPredictor
 from eaco_scheduler.ledger import ClusterLedger
-from eaco_scheduler.lifecycle import ObservedEpoch, Trial, begin, leave, observe, record, resolve
+from eaco_scheduler.lifecycle import ObservedEpoch, Trial, begin, leave, observe, record, resolve, resume
 from eaco_scheduler.settings import PlacementSettings
 from eaco_scheduler.waiting import Waiting, WaitingQueue
 
@@ -46,7 +47,13 @@ class _Placed:
 
 
 class Dispatcher:
-    """Runs one policy on one ledger. Methods are safe to call from several threads."""
+    """Runs one policy on one ledger. Methods are safe to call from several threads.
+
+    Trials of jobs that are provisional on the ledger already are taken up, each from its start.
+
+    Raises:
+        InputError: such a job cannot be predicted.
+    """
 
     def __init__(
         self,
@@ -67,6 +74,7 @@ class Dispatcher:
         self._sequence = 0
         self._now_s = 0.0
         self._lock = RLock()
+        self._take_up_trials()
 
     @property
     def waiting(self) -> tuple[str, ...]:
@@ -99,6 +107,7 @@ class Dispatcher:
             self._advance(now_s)
             self._sequence += 1
             self._queue.add(Waiting(request, now_s, self._sequence))
+            self._queue.opened(gpu_spec(node.gpu).slug for node in usable_nodes(request, self._ledger.snapshot()))
             return Outcome(self._try_waiting())
 
     def complete(self, job_id: str, now_s: float) -> Outcome:
@@ -135,8 +144,9 @@ class Dispatcher:
             if left is None and resident.job.remaining_epochs is not None:
                 left = max(0.0, resident.job.remaining_epochs - 1.0)
             epoch = ObservedEpoch(job_id, epoch_s, left, resident.job.deadline_s)
-            if left is not None:
+            if left is not None and left != resident.job.remaining_epochs:
                 self._ledger.progress(job_id, remaining_epochs=left)
+                self._queue.opened(self._types_of(job_id))
             if job_id in self._placed:
                 known = self._placed[job_id]
                 self._placed[job_id] = replace(known, epochs=known.epochs + 1.0)
@@ -173,6 +183,18 @@ class Dispatcher:
             self._release(job_id)
             return Outcome(self._try_waiting())
 
+    def _take_up_trials(self) -> None:
+        """A trial for every job that is provisional on the ledger, in order of job id."""
+        state = self._ledger.snapshot()
+        found = {r.job_id: (node, r) for node, _, r in state.placed() if r.phase == "provisional"}
+        for job_id in sorted(found):
+            node, resident = found[job_id]
+            trial = resume(resident, state, self._predictor, self._settings)
+            request = JobRequest(resident.job, len(trial.gpus), node.gpu, resident.parallelism)
+            self._sequence += 1
+            self._placed[job_id] = _Placed(request, self._sequence, frozenset(), resident.placed_epoch)
+            self._trials[job_id] = trial
+
     def _advance(self, now_s: float) -> None:
         check_number(now_s, "/now_s", low=self._now_s)
         self._ledger.age(now_s - self._now_s)
@@ -188,8 +210,7 @@ class Dispatcher:
         for _ in range(_MAX_CONFLICTS):
             decision = self._decide(entry, request)
             if decision.decision == "wait":
-                if decision.reservation is not None:
-                    self._reservations[request.job_id] = decision.reservation
+                self._hold(request.job_id, decision.reservation)
                 break
             try:
                 self._place(entry, request, decision)
@@ -228,6 +249,13 @@ class Dispatcher:
         self._placed[request.job_id] = _Placed(request, entry.sequence, entry.excluded, epochs)
         if decision.decision == "share":
             self._trials[request.job_id] = begin(decision, request, before, self._settings)
+
+    def _hold(self, job_id: str, wanted: Reservation | None) -> None:
+        """The job's reservation is this one from now on."""
+        if self._reservations.get(job_id) != wanted:
+            self._release(job_id)
+            if wanted is not None:
+                self._reservations[job_id] = wanted
 
     def _release(self, job_id: str) -> None:
         """What was reserved for a job is open to all again."""

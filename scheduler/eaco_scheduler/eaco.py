@@ -13,12 +13,14 @@ from dataclasses import replace
 
 from eaco_datasets.errors import InputError
 from eaco_datasets.types import SoloProfile
-from eaco_predictor.prediction import PredictsSets
-from eaco_scheduler.candidates import Candidate, Candidates, compose_sets, find_candidates, find_exclusive, usable_nodes
+from eaco_predictor.prediction import PredictsSets, SetPrediction
+from eaco_scheduler.candidates import Candidates, compose_sets, find_candidates
 from eaco_scheduler.cluster import ClusterState, gpu_spec
 from eaco_scheduler.decision import Alternative, CoLocationKey, Decision, JobRequest, Reservation
+from eaco_scheduler.exclusive import find_exclusive
 from eaco_scheduler.explain import explain
-from eaco_scheduler.forecast import Forecast, forecast, merge_predictions
+from eaco_scheduler.forecast import Forecast, forecast
+from eaco_scheduler.groups import Candidate, usable_nodes
 from eaco_scheduler.judge import deadline_refusal, refusal_of
 from eaco_scheduler.objective import objective
 from eaco_scheduler.reservation import could_ever_fit, held_for_others, reserve
@@ -73,7 +75,7 @@ def decide(
     )
     if admitted is not None:
         draft = _share(draft, admitted)
-    elif idle is not None:
+    elif idle:
         draft, more = _exclusive(draft, idle, cluster, told)
         notes += more
     else:
@@ -105,11 +107,13 @@ def _rank(search: Candidates, cluster: ClusterState, told: Forecast) -> tuple[tu
     Sets of groups that hold are added to those of the search: a set refused for one GPU must not hide one without it.
     Ties: fewer co-residents first, then UUIDs in order.
     """
-    reasons = {group.uuids: refusal_of(group, told) for group in search.groups}
-    sound = [group for group in search.groups if reasons[group.uuids] is None]
+    reasons = {
+        (group.uuids, share): refusal_of(group, told.at(share)) for group in search.groups for share in told.fills
+    }
+    sound = [group for group in search.groups if reasons[group.uuids, told.fills[0]] is None]
     more = compose_sets(told.request, sound, cluster, told.settings)
     sets = list({candidate.tie_key: candidate for candidate in (*search.sets, *more)}.values())
-    refused = [_first_reason(candidate, reasons) for candidate in sets]
+    refused = [_first_reason(candidate, reasons, told) for candidate in sets]
     scores, notes = _scores(sets, refused, told)
     by_cost = told.settings.rank == "objective" and not notes
 
@@ -124,7 +128,7 @@ def _rank(search: Candidates, cluster: ClusterState, told: Forecast) -> tuple[tu
             gpus=sets[index].gpus,
             rank=rank,
             score=scores[index],
-            prediction=merge_predictions([(told.joined(group), count) for group, count in sets[index].parts]),
+            prediction=told.of_set(sets[index]),
             refused=refused[index],
             co_residents=tuple(resident.job_id for resident in sets[index].residents),
         )
@@ -133,8 +137,12 @@ def _rank(search: Candidates, cluster: ClusterState, told: Forecast) -> tuple[tu
     return ranked, notes
 
 
-def _first_reason(candidate: Candidate, reasons: Mapping[tuple[str, ...], str | None]) -> str | None:
-    return next((reasons[group.uuids] for group, _ in candidate.parts if reasons[group.uuids] is not None), None)
+def _first_reason(
+    candidate: Candidate, reasons: Mapping[tuple[tuple[str, ...], float], str | None], told: Forecast
+) -> str | None:
+    share = told.on(candidate).fill
+    found = (reasons[group.uuids, share] for group, _ in candidate.parts)
+    return next((reason for reason in found if reason is not None), None)
 
 
 def _scores(
@@ -144,7 +152,7 @@ def _scores(
     loads: list[float | None] = [candidate.core_util_pct for candidate in sets]
     if told.settings.rank != "objective":
         return loads, ()
-    costs = [objective(candidate, told) for candidate in sets]
+    costs = [objective(candidate, told.on(candidate)) for candidate in sets]
     unknown = sum(1 for cost, reason in zip(costs, refused, strict=True) if cost is None and reason is None)
     if not unknown:
         return costs, ()
@@ -167,28 +175,42 @@ def _share(draft: Decision, chosen: Alternative) -> Decision:
 
 
 def _exclusive(
-    draft: Decision, idle: Candidate, cluster: ClusterState, told: Forecast
+    draft: Decision, idle: Sequence[Candidate], cluster: ClusterState, told: Forecast
 ) -> tuple[Decision, tuple[str, ...]]:
-    """Idle GPUs, and what to know: a node is woken, a deadline or the memory does not hold even alone."""
-    first = idle.parts[0][0]
-    answer = told.alone(first.gpu, first.server)
-    request, settings = told.request, told.settings
-    used = {group.node_id for group, _ in idle.parts}
+    """The first idle set on which nothing speaks against the job alone, else the first of all, and what to know of it.
+
+    To know: a node is woken, sets before it were passed over, or what does not hold even alone.
+    """
+    doubts = [_doubt_alone(told.alone_on(candidate), told) for candidate in idle]
+    chosen = next((place for place, doubt in enumerate(doubts) if doubt is None), 0)
     notes = [
+        f"Idle {candidate.parts[0][0].gpu} GPUs are passed over: {doubt}"
+        for candidate, doubt in zip(idle[:chosen], doubts, strict=False)
+    ]
+    taken, doubt = idle[chosen], doubts[chosen]
+    notes += [
         f"Node {node.node_id} is asleep and is woken: no GPU that is awake was free."
         for node in cluster.nodes
-        if node.node_id in used and node.state == "asleep"
+        if node.node_id in taken.node_ids and node.state == "asleep"
     ]
+    if doubt is not None:
+        notes.append(doubt)
+    prediction = told.alone_on(taken)
+    return replace(draft, decision="exclusive", phase="final", gpus=taken.gpus, prediction=prediction), tuple(notes)
+
+
+def _doubt_alone(answer: SetPrediction, told: Forecast) -> str | None:
+    """What speaks against running alone there: no prediction, a deadline, the memory; ``None`` when nothing does."""
+    request, settings = told.request, told.settings
     if answer.abstained is not None:
-        notes.append(f"How it runs alone is not predicted: {answer.abstained}.")
-    else:
-        late = deadline_refusal(request.title, request.job, answer.jobs, settings.epsilon)
-        if late is not None:
-            notes.append(f"Even alone the {late}.")
-        if answer.oom_probability is not None and answer.oom_probability > settings.max_oom_probability:
-            notes.append(f"Even alone its out-of-memory risk is {answer.oom_probability:.2f}.")
-    placed = replace(draft, decision="exclusive", phase="final", gpus=idle.gpus, prediction=answer)
-    return placed, tuple(notes)
+        return f"How it runs alone is not predicted: {answer.abstained}."
+    found: list[str] = []
+    late = deadline_refusal(request.title, request.job, answer.jobs, settings.epsilon)
+    if late is not None:
+        found.append(f"Even alone the {late}.")
+    if answer.oom_probability is not None and answer.oom_probability > settings.max_oom_probability:
+        found.append(f"Even alone its out-of-memory risk is {answer.oom_probability:.2f}.")
+    return " ".join(found) or None
 
 
 def _never_fits(request: JobRequest, cluster: ClusterState) -> str:

@@ -45,7 +45,15 @@ def _one_set(item: Alternative) -> str:
     beside = f"{_names(item.gpus)} beside {_names(item.co_residents)}"
     if item.refused is not None:
         return f"Set {item.rank}, {beside}: refused, {item.refused}."
-    return f"Set {item.rank}, {beside}: every deadline holds{_speeds(item)}."
+    return f"Set {item.rank}, {beside}: {_holds(item)}{_speeds(item)}."
+
+
+def _holds(item: Alternative) -> str:
+    """Why a set was admitted: deadlines can only hold where somebody has one."""
+    jobs = item.prediction.jobs if item.prediction is not None else ()
+    if any(job.deadline_miss_probability is not None for job in jobs):
+        return "every deadline holds"
+    return "nothing speaks against it, no job has a deadline"
 
 
 def _speeds(item: Alternative) -> str:

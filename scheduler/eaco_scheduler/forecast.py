@@ -1,27 +1,33 @@
 """Every prediction that one decision needs, made in one batched call and read back per group of GPUs.
 
 A co-location is what one GPU holds; distinct ones are predicted once. ``num_gpus`` of a co-location is the largest
-number of GPUs that any of its jobs spans. A job on several GPUs runs at the slowest of them.
+number of GPUs that any of its jobs spans. A job on several GPUs runs at the slowest of them. A model-parallel job's
+memory on a GPU depends on the set that it would take, so it is predicted for every share of the free memory
+(``eaco_scheduler.memory.fill``) that a set could ask for.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eaco_datasets.errors import EacoError
 from eaco_datasets.types import CoLocation, Job, NodeSpec
 from eaco_predictor.prediction import Estimate, JobPrediction, PredictsSets, SetPrediction
-from eaco_scheduler.candidates import Candidate, Group, peak_per_gpu_mib
-from eaco_scheduler.cluster import ClusterState, Resident, gpu_spec
+from eaco_scheduler.cluster import ClusterState, gpu_spec
 from eaco_scheduler.decision import JobRequest
+from eaco_scheduler.groups import Candidate, Group
+from eaco_scheduler.memory import fill, fills, free_mib, jobs_by_gpu, peak_alone_mib, split_mib, with_memory
 from eaco_scheduler.settings import PlacementSettings
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Predictions by co-location, and where each resident runs."""
+    """Predictions by co-location, and where each resident runs.
+
+    ``fill`` is the share of each GPU's free memory that a model-parallel job takes in what is read back.
+    """
 
     request: JobRequest
     settings: PlacementSettings
@@ -29,6 +35,16 @@ class Forecast:
     homes: Mapping[str, tuple[str, ...]]  # job id -> UUIDs, in the order of ``places``
     spans: Mapping[str, int]  # job id -> number of its GPUs
     answers: Mapping[CoLocation, SetPrediction]
+    fills: tuple[float, ...] = (1.0,)
+    fill: float = 1.0
+
+    def at(self, value: float) -> Forecast:
+        """The same predictions, read at this share of the free memory."""
+        return replace(self, fill=value)
+
+    def on(self, candidate: Candidate) -> Forecast:
+        """The same predictions, read for this set."""
+        return self.at(fill(self.request, candidate.free_mib))
 
     def alone(self, gpu: str, server: NodeSpec | None = None) -> SetPrediction:
         """The job by itself on this GPU type."""
@@ -40,13 +56,35 @@ class Forecast:
 
     def joined_set(self, group: Group) -> CoLocation:
         """The co-location behind ``joined``."""
-        return _joined(group, self.request, self.settings, self.spans)
+        return _joined(group, self.request, self.settings, self.spans, self.fill)
 
     def present(self, group: Group) -> SetPrediction | None:
         """One GPU of this group as it is now; ``None`` when it holds no job."""
         if not group.residents:
             return None
-        return self.answers[_present(group.gpu, group.server, group.residents, self.settings, self.spans)]
+        return self.answers[_present(group.gpu, group.server, group.jobs, self.settings, self.spans)]
+
+    def of_set(self, candidate: Candidate) -> SetPrediction:
+        """The whole set after the job has joined.
+
+        Energy and node power are those of jobs that hold the same GPUs: ``None`` when a resident spans another number
+        of them; node power also when the set lies on several nodes.
+        """
+        told = self.on(candidate)
+        counts: Counter[CoLocation] = Counter()
+        for group, count in candidate.parts:
+            counts[told.joined_set(group)] += count
+        whole = merge_predictions([(self.answers[where], count) for where, count in counts.items()])
+        spans = {self.spans[resident.job_id] for resident in candidate.residents}
+        if spans != {self.request.num_gpus}:
+            return replace(whole, node_power_w=None, energy_j_per_epoch=None)
+        return replace(whole, node_power_w=None) if len(candidate.node_ids) > 1 else whole
+
+    def alone_on(self, candidate: Candidate) -> SetPrediction:
+        """The job by itself on this set; no node power when the set lies on several nodes."""
+        first = candidate.parts[0][0]
+        answer = self.alone(first.gpu, first.server)
+        return replace(answer, node_power_w=None) if len(candidate.node_ids) > 1 else answer
 
     def resident(
         self, job_id: str, joined: Sequence[Group] = (), touched: Iterable[str] = ()
@@ -72,25 +110,27 @@ def forecast(
     cluster: ClusterState,
     groups: Sequence[Group],
     *,
-    alone: Candidate | None,
+    alone: Sequence[Candidate],
     predictor: PredictsSets,
     settings: PlacementSettings,
 ) -> Forecast:
-    """Ask the predictor once for all that these groups, and the job alone, need.
+    """Ask the predictor once for all that these groups, and the job alone on these sets, need.
 
     Raises:
         EacoError: the predictor answered another number of sets or jobs than it was asked for.
     """
     places, homes = _where_jobs_run(cluster, settings)
-    spans = {job_id: len(uuids) for job_id, uuids in homes.items()}
+    spans = _spans(cluster)
+    most_mib = max((group.free_mib or 0.0 for group in groups), default=0.0) * request.num_gpus
+    shares = fills(request, most_mib)
     wanted: dict[CoLocation, None] = {}
     for group in groups:
-        wanted[_joined(group, request, settings, spans)] = None
+        wanted.update(dict.fromkeys(_joined(group, request, settings, spans, share) for share in shares))
         wanted[alone_set(request, group.gpu, settings)] = None
         for resident in group.residents:
             wanted.update(dict.fromkeys(places[resident.job_id]))
-    if alone is not None:
-        first = alone.parts[0][0]
+    for candidate in alone:
+        first = candidate.parts[0][0]
         wanted[alone_set(request, first.gpu, settings, first.server)] = None
     sets = list(wanted)
     answers = predictor.predict(sets) if sets else []
@@ -99,30 +139,45 @@ def forecast(
     for asked, answer in zip(sets, answers, strict=True):
         if answer.abstained is None and len(answer.jobs) != len(asked.jobs):
             raise EacoError(f"the predictor answered {len(answer.jobs)} of {len(asked.jobs)} jobs of a set")
-    return Forecast(request, settings, places, homes, spans, dict(zip(sets, answers, strict=True)))
+    return Forecast(request, settings, places, homes, spans, dict(zip(sets, answers, strict=True)), shares)
 
 
 def alone_set(request: JobRequest, gpu: str, settings: PlacementSettings, server: NodeSpec | None = None) -> CoLocation:
     """The job by itself on GPUs of this type."""
-    return CoLocation(gpu, settings.sharing_mode, (_newcomer(request),), request.num_gpus, server)
+    job = with_memory(request.job, peak_alone_mib(request))
+    return CoLocation(gpu, settings.sharing_mode, (job,), request.num_gpus, server)
 
 
 def joined_sets(
     request: JobRequest, cluster: ClusterState, gpus: Sequence[str], settings: PlacementSettings
 ) -> tuple[CoLocation, ...]:
     """The co-location on each of these GPUs after the job has joined, in the order of ``gpus``."""
-    _, homes = _where_jobs_run(cluster, settings)
-    spans = {job_id: len(uuids) for job_id, uuids in homes.items()}
-    by_uuid = {gpu.uuid: (node, gpu) for node in cluster.nodes for gpu in node.gpus}
+    spans = _spans(cluster)
+    held = jobs_by_gpu(cluster, settings)
+    nodes = {gpu.uuid: node for node in cluster.nodes for gpu in node.gpus}
+    peak_mib = request.job.solo.mem_mib
+    peaks = [peak_mib] * len(gpus)
+    if request.parallelism == "model" and peak_mib is not None:
+        room = [free_mib(nodes[uuid].gpu, held[uuid], settings) or 0.0 for uuid in gpus]
+        peaks = list(split_mib(peak_mib, room))
     found: list[CoLocation] = []
-    for uuid in gpus:
-        node, gpu = by_uuid[uuid]
-        slug, held = gpu_spec(node.gpu).slug, sorted(gpu.residents, key=lambda resident: resident.job_id)
-        if held:
-            found.append(_with_newcomer(_present(slug, node.server, held, settings, spans), request))
-        else:
-            found.append(alone_set(request, slug, settings))
+    for uuid, own_mib in zip(gpus, peaks, strict=True):
+        node, newcomer = nodes[uuid], with_memory(request.job, own_mib)
+        server = node.server if held[uuid] else None
+        found.append(
+            _with(_present(gpu_spec(node.gpu).slug, server, held[uuid], settings, spans), newcomer, request.num_gpus)
+        )
     return tuple(found)
+
+
+def present_sets(cluster: ClusterState, gpus: Sequence[str], settings: PlacementSettings) -> tuple[CoLocation, ...]:
+    """The co-location on each of these occupied GPUs as it is now, in the order of ``gpus``."""
+    spans = _spans(cluster)
+    held = jobs_by_gpu(cluster, settings)
+    nodes = {gpu.uuid: node for node in cluster.nodes for gpu in node.gpus}
+    return tuple(
+        _present(gpu_spec(nodes[uuid].gpu).slug, nodes[uuid].server, held[uuid], settings, spans) for uuid in gpus
+    )
 
 
 def slowest(found: Sequence[JobPrediction]) -> JobPrediction:
@@ -168,56 +223,47 @@ def _where_jobs_run(
     cluster: ClusterState, settings: PlacementSettings
 ) -> tuple[dict[str, tuple[CoLocation, ...]], dict[str, tuple[str, ...]]]:
     """Present co-location and UUID of each GPU of each resident."""
+    spans = _spans(cluster)
+    held = jobs_by_gpu(cluster, settings)
     homes: dict[str, list[str]] = defaultdict(list)
-    for _, gpu, resident in cluster.placed():
-        homes[resident.job_id].append(gpu.uuid)
-    spans = {job_id: len(uuids) for job_id, uuids in homes.items()}
     places: dict[str, list[CoLocation]] = defaultdict(list)
     for node in cluster.nodes:
         slug = gpu_spec(node.gpu).slug
         for gpu in node.gpus:
             if gpu.residents:
-                held = sorted(gpu.residents, key=lambda resident: resident.job_id)
-                now = _present(slug, node.server, held, settings, spans)
-                for resident in held:
+                now = _present(slug, node.server, held[gpu.uuid], settings, spans)
+                for resident in gpu.residents:
                     places[resident.job_id].append(now)
+                    homes[resident.job_id].append(gpu.uuid)
     return {k: tuple(v) for k, v in places.items()}, {k: tuple(v) for k, v in homes.items()}
 
 
+def _spans(cluster: ClusterState) -> Counter[str]:
+    """Number of GPUs of each resident."""
+    return Counter(resident.job_id for _, _, resident in cluster.placed())
+
+
 def _present(
-    gpu: str,
-    server: NodeSpec | None,
-    residents: Sequence[Resident],
-    settings: PlacementSettings,
-    spans: Mapping[str, int],
+    gpu: str, server: NodeSpec | None, jobs: tuple[Job, ...], settings: PlacementSettings, spans: Mapping[str, int]
 ) -> CoLocation:
-    jobs = tuple(_on_one_gpu(resident, spans[resident.job_id]) for resident in residents)
-    widest = max(spans[resident.job_id] for resident in residents)
+    widest = max((spans[job.job_id or ""] for job in jobs), default=1)
     return CoLocation(gpu, settings.sharing_mode, jobs, widest, server)
 
 
-def _joined(group: Group, request: JobRequest, settings: PlacementSettings, spans: Mapping[str, int]) -> CoLocation:
-    if not group.residents:
-        return alone_set(request, group.gpu, settings)
-    return _with_newcomer(_present(group.gpu, group.server, group.residents, settings, spans), request)
+def _joined(
+    group: Group, request: JobRequest, settings: PlacementSettings, spans: Mapping[str, int], share: float
+) -> CoLocation:
+    """One GPU of the group with the job, which takes this share of the free memory if it is model-parallel."""
+    peak_mib = request.job.solo.mem_mib
+    if request.parallelism == "model" and group.free_mib is not None:
+        peak_mib = share * group.free_mib
+    newcomer = with_memory(request.job, peak_mib)
+    server = group.server if group.residents else None
+    return _with(_present(group.gpu, server, group.jobs, settings, spans), newcomer, request.num_gpus)
 
 
-def _with_newcomer(now: CoLocation, request: JobRequest) -> CoLocation:
-    return replace(now, jobs=(*now.jobs, _newcomer(request)), num_gpus=max(now.num_gpus, request.num_gpus))
-
-
-def _newcomer(request: JobRequest) -> Job:
-    """The job with its memory per GPU."""
-    solo = replace(request.job.solo, mem_mib=peak_per_gpu_mib(request))
-    return replace(request.job, solo=solo)
-
-
-def _on_one_gpu(resident: Resident, span: int) -> Job:
-    """A resident with its memory per GPU."""
-    job = resident.job
-    if resident.parallelism == "data" or job.solo.mem_mib is None:
-        return job
-    return replace(job, solo=replace(job.solo, mem_mib=job.solo.mem_mib / span))
+def _with(now: CoLocation, newcomer: Job, num_gpus: int) -> CoLocation:
+    return replace(now, jobs=(*now.jobs, newcomer), num_gpus=max(now.num_gpus, num_gpus))
 
 
 def _mean(parts: Sequence[tuple[Estimate | None, int]]) -> Estimate | None:

@@ -10,16 +10,16 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist, fmean
+from statistics import fmean
+
+import numpy as np
 
 from eaco_datasets.types import MAX_RELATIVE_SPEED, CoLocation, Job
-from eaco_predictor.prediction import INTERVAL_LEVEL, Estimate, JobPrediction, PredictsSets, SetPrediction
+from eaco_predictor import intervals
+from eaco_predictor.prediction import Estimate, JobPrediction, PredictsSets, SetPrediction
 from eaco_scheduler.checks import check_number
 
 _Key = tuple[object, ...]
-
-_HALF_WIDTHS = NormalDist().inv_cdf(0.5 + INTERVAL_LEVEL / 2)
-"""Standard deviations from the mean to a bound of the 90 % interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +97,21 @@ def corrected(predicted: JobPrediction, job: Job, seen: Observed) -> JobPredicti
 
 
 def miss_probability(jct_s: Estimate | None, deadline_s: float | None) -> float | None:
-    """P(completion later than the deadline) of a normal with this mean and 90 % interval; ``None`` when unknown."""
+    """P(completion later than the deadline), by the predictor's own formula; ``None`` when unknown.
+
+    As in the predictor, a job with nothing left to do is on time, one that is past its deadline is not, and exactly on
+    time is on time where there is no doubt.
+    """
     if jct_s is None or deadline_s is None:
         return None
-    spread_s = (jct_s.upper - jct_s.lower) / (2.0 * _HALF_WIDTHS)
-    if spread_s <= 0.0:
+    if jct_s.mean == 0.0:
+        return 0.0
+    if deadline_s <= 0.0:
+        return 1.0
+    if jct_s.lower == jct_s.upper:
         return float(jct_s.mean > deadline_s)
-    return 1.0 - NormalDist(jct_s.mean, spread_s).cdf(deadline_s)
+    within = intervals.miss_probability(*(np.array(value) for value in (deadline_s, *jct_s)))
+    return 1.0 - float(within)
 
 
 def _around(mean: float, like: Estimate, epochs: int, *, high: float = math.inf) -> Estimate:

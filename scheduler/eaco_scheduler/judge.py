@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from eaco_datasets.types import Job
 from eaco_predictor.prediction import JobPrediction, SetPrediction
-from eaco_scheduler.candidates import Group
 from eaco_scheduler.forecast import Forecast
+from eaco_scheduler.groups import Group
+from eaco_scheduler.memory import usable_mib
 
 
 def refusal_of(group: Group, forecast: Forecast) -> str | None:
@@ -23,8 +24,11 @@ def refusal_of(group: Group, forecast: Forecast) -> str | None:
 
 
 def deadline_refusal(title: str, job: Job, found: Sequence[JobPrediction], epsilon: float) -> str | None:
-    """Why a deadline does not hold with probability of at least ``1 - epsilon``; no deadline always holds."""
-    if job.deadline_s is None:
+    """Why a deadline does not hold with probability of at least ``1 - epsilon``.
+
+    ``None`` too without a deadline, and when no epoch is left: nothing that is decided now could make it later.
+    """
+    if job.deadline_s is None or job.remaining_epochs == 0.0:
         return None
     risks = [item.deadline_miss_probability for item in found]
     known = [risk for risk in risks if risk is not None]
@@ -45,7 +49,7 @@ def _memory_refusal(group: Group, answer: SetPrediction, forecast: Forecast) -> 
         return None
     if answer.mem_mib is None:
         return "memory peak unknown: neither measured nor predicted"
-    room_mib = group.capacity_mib * (1.0 - settings.mem_headroom_pct / 100.0)
+    room_mib = usable_mib(group.gpu, settings)
     if not answer.mem_mib.upper <= room_mib:
         return f"memory: up to {answer.mem_mib.upper:.0f} MiB predicted, {room_mib:.0f} MiB usable under the headroom"
     return None

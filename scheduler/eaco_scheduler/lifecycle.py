@@ -2,8 +2,8 @@
 
 ::
 
-    begin ──> provisional ──observe / leave──> provisional ──resolve──> final
-                                                                  └───> undone   (at the epoch boundary)
+    begin / resume ──> provisional ──observe / leave──> provisional ──resolve──> final
+                                                                           └───> undone   (at the epoch boundary)
 
 Pure: a ``Trial`` is a value, each step returns the next one, nothing here has a clock. What an undo excludes are the
 co-locations on which a deadline broke, keyed by job and company: the next search cannot come back to them, and the
@@ -12,18 +12,18 @@ company's change (a job has ended) opens them again. There are finitely many, so
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
 from eaco_datasets.errors import InputError
 from eaco_datasets.types import CoLocation, Job
-from eaco_predictor.prediction import JobPrediction
+from eaco_predictor.prediction import JobPrediction, PredictsSets
 from eaco_scheduler.checks import check_number
-from eaco_scheduler.cluster import ClusterState
+from eaco_scheduler.cluster import ClusterState, Resident
 from eaco_scheduler.decision import CoLocationKey, Decision, JobRequest
-from eaco_scheduler.forecast import joined_sets
+from eaco_scheduler.forecast import joined_sets, merge_predictions, present_sets
 from eaco_scheduler.history import History, Observed, corrected
 from eaco_scheduler.judge import deadline_refusal
 from eaco_scheduler.settings import PlacementSettings
@@ -102,14 +102,43 @@ def begin(decision: Decision, request: JobRequest, cluster: ClusterState, settin
             where="/cluster/version",
             expected="the state that was decided on",
         )
-    wider = {job_id for job_id in decision.co_residents if set(cluster.gpus_of(job_id)) - set(decision.gpus)}
     return Trial(
         job_id=request.job_id,
         gpus=decision.gpus,
         sets=joined_sets(request, cluster, decision.gpus, settings),
         predicted={job.job_id or "": job for job in decision.prediction.jobs},
-        spread_wider=frozenset(wider),
+        spread_wider=_spread_wider(decision.co_residents, decision.gpus, cluster),
     )
+
+
+def resume(resident: Resident, cluster: ClusterState, predictor: PredictsSets, settings: PlacementSettings) -> Trial:
+    """The trial of a provisional resident that is on the cluster already, from its start: no epoch has been seen.
+
+    Raises:
+        InputError: how it runs there cannot be predicted, so what is observed could not be judged.
+    """
+    gpus = cluster.gpus_of(resident.job_id)
+    sets = present_sets(cluster, gpus, settings)
+    answer = merge_predictions([(told, 1) for told in predictor.predict(list(dict.fromkeys(sets)))])
+    if answer.abstained is not None:
+        raise InputError(
+            f"the trial of provisional job {resident.job_id!r} cannot go on: {answer.abstained}",
+            where="/cluster",
+            expected="provisional jobs that can be predicted",
+        )
+    company = sorted({job.job_id or "" for where in sets for job in where.jobs} - {resident.job_id})
+    return Trial(
+        job_id=resident.job_id,
+        gpus=gpus,
+        sets=sets,
+        predicted={job.job_id or "": job for job in answer.jobs},
+        spread_wider=_spread_wider(company, gpus, cluster),
+    )
+
+
+def _spread_wider(job_ids: Iterable[str], gpus: tuple[str, ...], cluster: ClusterState) -> frozenset[str]:
+    """Those of the jobs that also run on other GPUs than these."""
+    return frozenset(job_id for job_id in job_ids if set(cluster.gpus_of(job_id)) - set(gpus))
 
 
 def observe(trial: Trial, epoch: ObservedEpoch) -> Trial:

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from eaco_predictor.prediction import JobPrediction
-from eaco_scheduler.candidates import Candidate, Group
 from eaco_scheduler.forecast import Forecast
+from eaco_scheduler.groups import Candidate, Group
 
 
 def objective(candidate: Candidate, forecast: Forecast) -> float | None:

@@ -2,18 +2,20 @@
 
 A reservation closes a concrete set of GPUs to every other job, shared or exclusive. Nobody enters it any more and
 every resident ends, so the set empties and the holder starts on it (or earlier elsewhere). The set is the one that is
-expected to be empty first; it is kept once made, else it could move away from its holder for ever.
+expected to be empty first; it is kept once made, else it could move away from its holder for ever. The one exception
+is a GPU on which something that is no known job runs: nobody knows that it ends, so it is never reserved, and a
+reservation that meets one is made anew.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable
 
-from eaco_scheduler.candidates import peak_per_gpu_mib, spans_nodes, usable_nodes
-from eaco_scheduler.cluster import ClusterState, Gpu, Node, gpu_spec
+from eaco_scheduler.cluster import ClusterState, Gpu, gpu_spec
 from eaco_scheduler.decision import JobRequest, Reservation
+from eaco_scheduler.groups import has_foreign_load, nodes_by_type, spans_nodes
+from eaco_scheduler.memory import peak_alone_mib
 from eaco_scheduler.settings import PlacementSettings
 
 _Slot = tuple[float, str]
@@ -33,14 +35,15 @@ def reserve(
     *,
     now_s: float = 0.0,
 ) -> Reservation | None:
-    """The job's reservation, or ``None``: not overdue, or no set of its size that is not held already."""
+    """The job's reservation, or ``None``: not overdue, or no set of its size that empties and is not held already."""
     if request.waited_s <= settings.max_wait_s:
         return None
     known = list(reservations)
+    foreign = frozenset(gpu.uuid for node in cluster.nodes for gpu in node.gpus if has_foreign_load(gpu, settings))
     for held in known:
-        if held.job_id == request.job_id:
+        if held.job_id == request.job_id and not foreign & set(held.gpus):
             return held
-    closed = held_for_others(known, request.job_id)
+    closed = held_for_others(known, request.job_id) | foreign
     options = [slots for slots in _options(request, cluster, settings, closed) if len(slots) == request.num_gpus]
     if not options:
         return None
@@ -57,12 +60,9 @@ def _options(
     request: JobRequest, cluster: ClusterState, settings: PlacementSettings, closed: frozenset[str]
 ) -> list[list[_Slot]]:
     """Per node (or per type, for a job larger than a node) the GPUs that are expected to be empty first."""
-    types: dict[str, list[Node]] = defaultdict(list)
-    for node in usable_nodes(request, cluster):
-        types[gpu_spec(node.gpu).slug].append(node)
+    peak_mib = peak_alone_mib(request)
     found: list[list[_Slot]] = []
-    for slug, nodes in types.items():
-        peak_mib = peak_per_gpu_mib(request)
+    for slug, nodes in nodes_by_type(request, cluster).items():
         if peak_mib is not None and peak_mib > gpu_spec(slug).memory_mib:
             continue
         slots = [sorted((_empty_in_s(g), g.uuid) for g in node.gpus if g.uuid not in closed) for node in nodes]

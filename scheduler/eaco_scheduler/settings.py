@@ -24,6 +24,8 @@ class PlacementSettings:
     """All settings of a placement; the paper gives none of the numbers, they are choices of this project.
 
     ``core_threshold_pct`` and ``mem_threshold_pct``: a GPU's utilisation must be below them before a job joins.
+    ``idle_threshold_pct``: both utilisations of a GPU without a known job must be below it, else something unknown runs
+    there and the GPU is not idle (an empty GPU that was not measured is).
     ``mem_headroom_pct``: share of GPU memory that sharing leaves free. ``epsilon``: largest probability of missing
     a deadline (0.5 = the paper's point rule). ``max_oom_probability``: largest predicted risk of running out of memory.
     ``alpha``: weight of energy against epoch time under rank ``objective``. ``max_wait_s``: after that wait GPUs are
@@ -37,6 +39,7 @@ class PlacementSettings:
     rank: Rank = "highest-utilization"
     core_threshold_pct: float = 80.0
     mem_threshold_pct: float = 80.0
+    idle_threshold_pct: float = 5.0
     mem_headroom_pct: float = 10.0
     max_jobs_per_gpu: int = MAX_JOBS
     alpha: float = 0.5
@@ -48,10 +51,10 @@ class PlacementSettings:
 
     def __post_init__(self) -> None:
         if self.policy not in _POLICIES:
-            raise UnknownNameError("policy", str(self.policy), _POLICIES, where="/policy")
+            raise UnknownNameError("policy", str(self.policy), policy_names(), where="/policy")
         check_choice(self.rank, "/settings/rank", RANKS)
         check_choice(self.sharing_mode, "/settings/sharing_mode", USABLE_SHARING_MODES)
-        for name in ("core_threshold_pct", "mem_threshold_pct"):
+        for name in ("core_threshold_pct", "mem_threshold_pct", "idle_threshold_pct"):
             check_number(getattr(self, name), f"/settings/{name}", low=0.0, high=100.0, above_low=True)
         check_number(self.mem_headroom_pct, "/settings/mem_headroom_pct", low=0.0, high=99.0)
         check_count(self.max_jobs_per_gpu, "/settings/max_jobs_per_gpu", low=1, high=MAX_JOBS)
@@ -89,7 +92,7 @@ def policy_settings(name: str = DEFAULT_POLICY, overrides: Mapping[str, Any] | N
         InputError: a setting out of its range.
     """
     if name not in _POLICIES:
-        raise UnknownNameError("policy", name, _POLICIES, where="/policy")
+        raise UnknownNameError("policy", name, policy_names(), where="/policy")
     given = dict(overrides or {})
     known = [item.name for item in fields(PlacementSettings) if item.name != "policy"]
     for key in given:

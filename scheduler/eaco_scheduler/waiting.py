@@ -1,8 +1,8 @@
 """Who waits, in order of first arrival, and who is worth another try.
 
-A waiting job is tried again only when something may have opened for it since its last try: room was freed, a trial
-ended, a utilisation or an epoch was measured on its GPU type (an *opening*); or when it has become overdue and has no
-reservation yet. A new arrival only takes room, so by itself it opens nothing.
+A waiting job is tried again only when something may have opened for it since its last try (an *opening*): a job of
+its GPU type arrived, room was freed, a trial ended, a utilisation was measured or an epoch finished there; or when it
+has become overdue and has no reservation yet. An arrival is an opening so that nobody who came earlier is overtaken.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 from eaco_datasets.gpus import gpu
-from eaco_scheduler.candidates import Candidates, find_candidates, find_exclusive
+from eaco_scheduler.candidates import Candidates, find_candidates
 from eaco_scheduler.cluster import ClusterState
 from eaco_scheduler.decision import JobRequest
 from eaco_scheduler.settings import PlacementSettings
@@ -42,6 +42,19 @@ def test_windows_join_gpus_of_like_load(kit: SimpleNamespace) -> None:
     light, heavy = kit.resident("a", util=10.0), kit.resident("b", util=60.0)
     cluster = kit.cluster(kit.node("n", [light], [heavy], [light], [heavy]))
     assert _gpus(_find(kit.request(2), cluster)) == [("n-1", "n-3"), ("n-1", "n-0"), ("n-0", "n-2")]
+
+
+def test_gpus_of_the_same_residents_make_sets_whatever_their_load(kit: SimpleNamespace) -> None:
+    """Interleaved loads would pair GPUs of a only with GPUs of b; the sets of one company each are there as well."""
+    a, b = kit.resident("a"), kit.resident("b")
+    node = kit.node("n", [a], [a], [b], [b])
+    loads = (50.0, 48.0, 49.0, 47.0)
+    gpus = tuple(replace(g, core_util_pct=pct, mem_util_pct=9.0) for g, pct in zip(node.gpus, loads, strict=True))
+    found = {frozenset(gpus) for gpus in _gpus(_find(kit.request(2), kit.cluster(replace(node, gpus=gpus))))}
+    assert found == {frozenset(pair) for pair in (("n-0", "n-2"), ("n-2", "n-1"), ("n-1", "n-3"))} | {
+        frozenset({"n-0", "n-1"}),
+        frozenset({"n-2", "n-3"}),
+    }
 
 
 def test_every_gpu_must_be_under_the_thresholds_by_itself(kit: SimpleNamespace) -> None:
@@ -104,6 +117,24 @@ def test_a_model_parallel_resident_occupies_its_share(kit: SimpleNamespace) -> N
     assert _find(kit.request(mem=2001.0), cluster).sets == ()
 
 
+def test_a_model_parallel_resident_leans_on_the_roomier_gpu(kit: SimpleNamespace) -> None:
+    """Spread evenly it would overfill n-0; it takes a share of each GPU's free memory, so some is left on both."""
+    room = gpu("v100").memory_mib * 0.9
+    spread = kit.resident("m", parallelism="model", mem=9000.0)
+    cluster = kit.cluster(kit.node("n", [spread, kit.resident("a", mem=room - 2000.0)], [spread]))
+    left = 1.0 - 9000.0 / (2000.0 + room)
+    assert _gpus(_find(kit.request(mem=0.99 * left * 2000.0, util=5.0), cluster)) == [("n-0",), ("n-1",)]
+    assert _gpus(_find(kit.request(mem=1.01 * left * 2000.0, util=5.0), cluster)) == [("n-1",)]
+    assert _gpus(_find(kit.request(mem=1.01 * left * room, util=5.0), cluster)) == []
+
+
+def test_a_full_gpu_takes_no_part_of_a_model_parallel_job(kit: SimpleNamespace) -> None:
+    cluster = kit.cluster(kit.node("n", [kit.resident("a", mem=15_500.0)], [kit.resident("b")]))
+    found = _find(kit.request(2, parallelism="model", mem=1000.0), cluster)
+    assert found.sets == ()
+    assert "nothing free under the headroom" in _reason(found, "n-0")
+
+
 def test_unknown_memory_of_a_model_parallel_job_is_refused(kit: SimpleNamespace) -> None:
     cluster = kit.cluster(kit.node("n", [kit.resident("a")]))
     assert "memory peak unknown" in _reason(_find(kit.request(parallelism="model", mem=None), cluster), "n-0")
@@ -135,6 +166,52 @@ def test_provisional_company_full_gpus_reserved_and_undone_ones_are_closed(kit: 
         assert text in reason
 
 
+def test_a_resident_on_trial_elsewhere_takes_no_second_partner(kit: SimpleNamespace) -> None:
+    """One epoch of wide would be judged for both trials, and one broken deadline would undo both."""
+    wide, on_trial = kit.resident("wide"), kit.resident("p", phase="provisional")
+    cluster = kit.cluster(kit.node("n", [wide, on_trial], [wide], [kit.resident("other")]))
+    found = _find(kit.request(), cluster)
+    assert _gpus(found) == [("n-2",)]
+    assert "job wide is beside a provisional job on another of its GPUs" in _reason(found, "n-1")
+
+
+def test_a_reservation_closes_its_own_gpus_only(kit: SimpleNamespace) -> None:
+    shared = kit.resident("a")
+    found = find_candidates(
+        kit.request(), kit.cluster(kit.node("n", [shared], [shared])), SETTINGS, reserved=frozenset({"n-0"})
+    )
+    assert _gpus(found) == [("n-1",)]
+
+
+def test_empty_gpus_are_refused_only_for_what_keeps_them_from_being_idle(kit: SimpleNamespace) -> None:
+    room = gpu("v100").memory_mib * 0.9
+    node = kit.node("n", [], [])
+    busy = replace(node, gpus=(replace(node.gpus[0], core_util_pct=60.0, mem_util_pct=1.0), node.gpus[1]))
+    found = _find(kit.request(mem=room + 1.0), kit.cluster(busy))
+    assert (found.sets, [refusal.gpus for refusal in found.refusals]) == ((), [("n-0",)])
+    assert "no known job, yet 60.0 % utilisation, which is not under 5 %" in _reason(found, "n-0")
+    assert _find(kit.request(), kit.cluster(kit.node("n", [], []))).refusals == ()
+
+
+def test_a_busy_gpu_without_a_known_job_is_no_part_of_a_shared_set(kit: SimpleNamespace) -> None:
+    node = kit.node("n", [kit.resident("a")], [])
+    busy = replace(node, gpus=(node.gpus[0], replace(node.gpus[1], core_util_pct=0.0, mem_util_pct=40.0)))
+    assert len(_find(kit.request(2), kit.cluster(node)).sets) == 1
+    assert _find(kit.request(2), kit.cluster(busy)).sets == ()
+
+
+def test_why_no_set_came_together_is_told_of_the_occupied_gpus(kit: SimpleNamespace) -> None:
+    cluster = kit.cluster(kit.node("m", [kit.resident("a")], []), kit.node("o", [], [], []))
+    few = _find(kit.request(3), cluster)
+    assert [(refusal.gpus, refusal.reason) for refusal in few.refusals] == [
+        (("m-0",), "they pass alone but make no set of 3 GPUs: at most 2 GPU(s) pass on one node")
+    ]
+    large = _find(kit.request(6), cluster)
+    assert large.refusals[0].reason.endswith("no set of 6 GPUs: 5 GPU(s) pass in all")
+    heavy = _find(kit.request(2, parallelism="model", mem=28_000.0), cluster)
+    assert heavy.refusals[0].reason.endswith("no set of 2 GPUs: 28000 MiB asked in all, 27491 MiB free")
+
+
 def test_only_the_requested_type_counts(kit: SimpleNamespace) -> None:
     cluster = kit.cluster(kit.node("m", [kit.resident("a")], gpu="t4"), kit.node("n", [kit.resident("b")]))
     assert _gpus(_find(kit.request(gpu="v100"), cluster)) == [("n-0",)]
@@ -158,35 +235,6 @@ def test_a_larger_job_takes_whole_nodes_first(kit: SimpleNamespace) -> None:
     assert _find(kit.request(3), cluster, span_nodes=False).sets == ()
 
 
-def test_exclusive_placement_prefers_awake_nodes_and_small_gaps(kit: SimpleNamespace) -> None:
-    asleep = kit.node("a", [], state="asleep")
-    idle = kit.node("b", [], [], state="idle")
-    wide = kit.node("c", [kit.resident("x")], [], [])
-    narrow = kit.node("d", [kit.resident("y")], [])
-    for nodes, chosen in (
-        ((asleep, idle, wide, narrow), "d-1"),
-        ((asleep, idle, wide), "c-1"),
-        ((asleep, idle), "b-0"),
-        ((asleep,), "a-0"),
-    ):
-        found = find_exclusive(kit.request(), kit.cluster(*nodes), SETTINGS)
-        assert found is not None
-        assert found.gpus == (chosen,)
-
-
-def test_exclusive_placement_needs_the_whole_memory_and_quiet_gpus(kit: SimpleNamespace) -> None:
-    quiet = kit.node("n", [])
-    memory = gpu("v100").memory_mib
-    assert find_exclusive(kit.request(mem=memory), kit.cluster(quiet), SETTINGS) is not None
-    assert find_exclusive(kit.request(mem=memory + 1), kit.cluster(quiet), SETTINGS) is None
-    busy = replace(quiet, gpus=(replace(quiet.gpus[0], core_util_pct=90.0),))
-    assert find_exclusive(kit.request(), kit.cluster(busy), SETTINGS) is None
-    assert find_exclusive(kit.request(), kit.cluster(quiet), SETTINGS, reserved=frozenset({"n-0"})) is None
-
-
 def test_asleep_nodes_are_no_part_of_a_shared_set(kit: SimpleNamespace) -> None:
     cluster = kit.cluster(kit.node("m", [kit.resident("a")]), kit.node("n", [], state="asleep"))
     assert _find(kit.request(2), cluster).sets == ()
-    woken = find_exclusive(kit.request(2), kit.cluster(kit.node("m", []), kit.node("n", [], state="asleep")), SETTINGS)
-    assert woken is not None
-    assert woken.gpus == ("m-0", "n-0")

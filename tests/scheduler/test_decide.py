@@ -6,9 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from eaco_datasets.errors import EacoError, InputError
-from eaco_datasets.types import CoLocation
+from eaco_datasets.gpus import gpu
+from eaco_datasets.types import CoLocation, SoloProfile
+from eaco_predictor.prediction import Estimate, SetPrediction
 from eaco_scheduler import decide
-from eaco_scheduler.decision import Reservation
+from eaco_scheduler.cluster import ClusterState
+from eaco_scheduler.decision import JobRequest, Reservation
 from eaco_scheduler.settings import PlacementSettings, policy_settings
 
 
@@ -159,9 +162,140 @@ def test_an_unknown_peak_is_decided_by_predicted_memory_or_refused(kit: SimpleNa
 def test_model_parallel_memory_is_predicted_per_gpu(kit: SimpleNamespace) -> None:
     predictor = kit.Predictor()
     cluster = kit.cluster(kit.node("n", *[[kit.resident("a")]] * 2))
-    decide(kit.request(2, parallelism="model", mem=6000.0), cluster, predictor)
-    asked = [job.solo.mem_mib for where in predictor.calls[0] for job in where.jobs if job.job_id == "new"]
-    assert set(asked) == {3000.0}
+    answer = decide(kit.request(2, parallelism="model", mem=6000.0), cluster, predictor)
+    assert answer.decision == "share"
+    assert len(predictor.calls) == 1
+    alone = [where.jobs[0].solo.mem_mib for where in predictor.calls[0] if len(where.jobs) == 1]
+    assert 3000.0 in alone
+    assert answer.prediction is not None
+    assert answer.prediction.mem_mib is not None
+    free_mib = gpu("v100").memory_mib * 0.9 - 2000.0
+    assert 5000.0 <= answer.prediction.mem_mib.mean <= 5000.0 + 0.1 * free_mib
+
+
+def _over_full(where: CoLocation) -> float:
+    return float(sum(job.solo.mem_mib or 0.0 for job in where.jobs) > gpu(where.gpu).memory_mib)
+
+
+def test_a_model_parallel_job_fits_where_an_even_split_would_not(kit: SimpleNamespace) -> None:
+    """12 000 and 1 000 MiB are used of 16 384 each; 6 000 on either would overfill the first."""
+    cluster = kit.cluster(kit.node("n", [kit.resident("a", mem=12_000.0)], [kit.resident("b", mem=1000.0)]))
+    request = kit.request(2, parallelism="model", mem=12_000.0)
+    answer = decide(request, cluster, kit.Predictor(oom=_over_full))
+    assert (answer.decision, set(answer.gpus)) == ("share", {"n-0", "n-1"})
+    assert decide(replace(request, parallelism="data"), cluster, kit.Predictor(oom=_over_full)).decision == "wait"
+
+
+def test_a_risk_at_the_share_that_a_set_asks_for_refuses_that_set_only(kit: SimpleNamespace) -> None:
+    """Beside t (14 000 MiB used) the job fills the set; beside the other two it needs half of what is free."""
+    mems = {"t": 14_000.0, "u": 5000.0, "v": 2000.0}
+    cluster = kit.cluster(
+        kit.node(
+            "n", *[[kit.resident(name, mem=mem, util=60.0 - place)] for place, (name, mem) in enumerate(mems.items())]
+        )
+    )
+    careful = kit.Predictor(oom=lambda where: float(sum(job.solo.mem_mib or 0.0 for job in where.jobs) > 14_000.0))
+    answer = decide(kit.request(2, util=5.0, parallelism="model", mem=10_400.0), cluster, careful)
+    assert len(careful.calls) == 1
+    assert {item.co_residents: item.refused is None for item in answer.alternatives} == {
+        ("t", "u"): False,
+        ("u", "v"): True,
+    }
+
+
+class _Metered:
+    """A predictor that states energy and node power for every set."""
+
+    def __init__(self, base: object) -> None:
+        self.base = base
+
+    def predict(self, sets: list[CoLocation]) -> list[SetPrediction]:
+        known = Estimate(10.0, 9.0, 11.0)
+        found: list[SetPrediction] = self.base.predict(sets)  # type: ignore[attr-defined]
+        return [replace(answer, node_power_w=known, energy_j_per_epoch=known) for answer in found]
+
+
+@pytest.mark.parametrize(
+    ("layout", "num_gpus", "node_power", "energy"),
+    [
+        ({"n": ["a", "a"]}, 2, True, True),
+        ({"n": ["a", "a"]}, 1, False, False),  # a runs on a second GPU as well
+        ({"n": ["a", ""]}, 2, False, False),
+        ({"n": ["a"], "o": ["a"]}, 2, False, True),
+        ({"n": [""]}, 1, True, True),
+        ({"n": [""], "o": [""]}, 2, False, True),
+    ],
+)
+def test_energy_and_node_power_are_told_only_of_jobs_on_the_same_gpus(
+    kit: SimpleNamespace, layout: dict[str, list[str]], num_gpus: int, node_power: bool, energy: bool
+) -> None:
+    nodes = [kit.node(name, *[[kit.resident(job)] if job else [] for job in held]) for name, held in layout.items()]
+    answer = decide(kit.request(num_gpus), kit.cluster(*nodes), _Metered(kit.Predictor()))
+    assert answer.decision != "wait"
+    assert answer.prediction is not None
+    assert (answer.prediction.node_power_w is not None) is node_power
+    assert (answer.prediction.energy_j_per_epoch is not None) is energy
+
+
+def test_the_same_company_at_another_load_is_the_same_prediction(kit: SimpleNamespace) -> None:
+    wide = kit.resident("a")
+    node = kit.node("n", [wide], [wide])
+    loads = tuple(replace(g, core_util_pct=30.0 + place, mem_util_pct=9.0) for place, g in enumerate(node.gpus))
+    answer = decide(kit.request(2), kit.cluster(replace(node, gpus=loads)), _Metered(kit.Predictor()))
+    assert answer.prediction is not None
+    assert answer.prediction.energy_j_per_epoch == Estimate(10.0, 9.0, 11.0)
+
+
+def _either_type(kit: SimpleNamespace) -> tuple[JobRequest, ClusterState]:
+    """A job that takes any GPU, of which nothing is known, and an idle one of each of two types."""
+    bare = kit.request(gpu=None, deadline_s=None)
+    request = replace(bare, job=replace(bare.job, solo=SoloProfile()))
+    return request, kit.cluster(kit.node("a", [], gpu="k80"), kit.node("b", [], gpu="a100-80"))
+
+
+def test_alone_it_goes_where_its_own_forecast_holds(kit: SimpleNamespace) -> None:
+    request, cluster = _either_type(kit)
+    assert decide(request, cluster, kit.Predictor()).gpus == ("a-0",)
+    small = kit.Predictor(oom=lambda where: float(where.gpu == "k80"))
+    answer = decide(request, cluster, small)
+    assert (answer.decision, answer.gpus) == ("exclusive", ("b-0",))
+    assert answer.prediction is not None
+    assert answer.prediction.oom_probability == 0.0
+    assert "Idle k80 GPUs are passed over: Even alone its out-of-memory risk is 1.00." in answer.explanation
+    assert len(small.calls) == 1
+    unknown = kit.Predictor(abstain=lambda where: "no rows" if where.gpu == "k80" else None)
+    assert decide(request, cluster, unknown).gpus == ("b-0",)
+
+
+def test_alone_with_a_doubt_everywhere_it_takes_the_first(kit: SimpleNamespace) -> None:
+    request, cluster = _either_type(kit)
+    answer = decide(request, cluster, kit.Predictor(oom=lambda _: 1.0))
+    assert (answer.decision, answer.gpus) == ("exclusive", ("a-0",))
+    assert "passed over" not in answer.explanation
+    assert "Even alone its out-of-memory risk is 1.00." in answer.explanation
+
+
+def test_idle_gpus_that_are_taken_are_not_listed_as_refused(kit: SimpleNamespace) -> None:
+    cluster = kit.cluster(kit.node("n", [kit.resident("a", util=99.0)], []), kit.node("o", [], []))
+    answer = decide(kit.request(), cluster, kit.Predictor())
+    assert (answer.decision, answer.gpus) == ("exclusive", ("n-1",))
+    assert [refusal.gpus for refusal in answer.refusals] == [("n-0",)]
+    assert answer.explanation.count("not considered") == 1
+
+
+@pytest.mark.parametrize(("deadline_s", "text"), [(9e9, "every deadline holds"), (None, "no job has a deadline")])
+def test_deadlines_hold_only_where_there_are_any(kit: SimpleNamespace, deadline_s: float | None, text: str) -> None:
+    cluster = kit.cluster(kit.node("n", [kit.resident("a")]))
+    told = decide(kit.request(deadline_s=deadline_s), cluster, kit.Predictor()).explanation
+    for other in ("every deadline holds", "no job has a deadline"):
+        assert (other in told) is (other == text)
+
+
+def test_a_resident_with_nothing_left_to_do_cannot_be_made_late(kit: SimpleNamespace) -> None:
+    done = kit.resident("a", deadline_s=-1.0, remaining_epochs=0.0)
+    assert decide(kit.request(), kit.cluster(kit.node("n", [done])), kit.Predictor()).decision == "share"
+    late = kit.resident("a", deadline_s=-1.0, remaining_epochs=1.0)
+    assert decide(kit.request(), kit.cluster(kit.node("n", [late])), kit.Predictor()).decision == "wait"
 
 
 def test_the_objective_weighs_energy_against_epoch_time(kit: SimpleNamespace) -> None:

@@ -138,9 +138,111 @@ def test_only_jobs_with_a_chance_are_tried_again(kit: SimpleNamespace) -> None:
     run, _ = _dispatcher(kit, cluster, predictor)
     run.submit(kit.request(job_id="v", gpu="v100"), 0.0)
     run.submit(kit.request(job_id="w", gpu="t4"), 1.0)
-    assert [item.job_id for item in run.submit(kit.request(job_id="x", gpu="v100"), 2.0).decisions] == ["x"]
+    assert [item.job_id for item in run.submit(kit.request(job_id="x", gpu="v100"), 2.0).decisions] == ["v", "x"]
     assert [item.job_id for item in run.complete("b", 3.0).decisions] == ["w"]
+    assert [item.job_id for item in run.observe("a", 100.0, 4.0).decisions] == ["v", "x"]
+    assert run.observe("w", 100.0, 5.0).decisions == ()
     assert run.waiting == ("v", "x")
+
+
+def test_progress_brings_a_waiting_job_back_and_nobody_overtakes_it(kit: SimpleNamespace) -> None:
+    """Both slow r to 1/1.2: too late for its first epochs, in time once only one is left of ten."""
+    cluster = kit.cluster(kit.node("n", [kit.resident("r", util=60.0, deadline_s=1100.0)]))
+    run, ledger = _dispatcher(kit, cluster)
+    assert run.submit(kit.request(job_id="w1", util=60.0), 0.0).decisions[0].decision == "wait"
+    decisions = []
+    for epoch in range(1, 10):
+        decisions += run.observe("r", 100.0, 100.0 * epoch).decisions
+        if run.waiting == ():
+            break
+    assert [item.job_id for item in decisions if item.decision == "share"] == ["w1"]
+    run.submit(kit.request(job_id="w2", util=60.0), 901.0)
+    assert {r.job_id for _, _, r in ledger.snapshot().placed()} == {"r", "w1"}
+    assert run.waiting == ("w2",)
+
+
+def test_an_arrival_tries_those_first_who_came_before_it(kit: SimpleNamespace) -> None:
+    """The room came from outside, without an event: the next arrival must not take it from the one that waits."""
+    run, ledger = _dispatcher(kit, kit.cluster(kit.node("n", [kit.resident("a", util=90.0)])))
+    run.submit(kit.request(job_id="w1", exclusive=True), 0.0)
+    ledger.complete("a")
+    outcome = run.submit(kit.request(job_id="w2", exclusive=True), 1.0)
+    assert [(item.job_id, item.decision) for item in outcome.decisions] == [("w1", "exclusive"), ("w2", "wait")]
+
+
+def test_a_reservation_moves_off_gpus_that_something_unknown_keeps_busy(kit: SimpleNamespace) -> None:
+    """Two GPUs hold no job but are busy; small jobs follow each other on the other two, until those are reserved."""
+    node = kit.node("n", [], [], [], [])
+    run, ledger = _dispatcher(kit, kit.cluster(node), max_wait_s=100.0)
+    for uuid in ("n-0", "n-1"):
+        run.measure(uuid, 0.0, core_util_pct=95.0, mem_util_pct=50.0)
+    for turn in range(2):
+        run.submit(kit.request(job_id=f"s{turn}", exclusive=True), 1.0)
+    run.submit(kit.request(2, job_id="pair", exclusive=True), 2.0)
+    for turn in range(2, 20):
+        run.submit(kit.request(job_id=f"s{turn:02}", exclusive=True), 20.0 * turn)
+        running = sorted({r.job_id for _, _, r in ledger.snapshot().placed()})
+        run.complete(running[0], 20.0 * turn + 1.0)
+        if ledger.snapshot().gpus_of("pair"):
+            break
+    assert ledger.snapshot().gpus_of("pair") == ("n-2", "n-3")
+
+
+def test_a_reservation_is_made_anew_when_a_foreign_load_is_measured(kit: SimpleNamespace) -> None:
+    busy = [kit.resident(name, util=99.0, remaining_epochs=left) for name, left in (("a", 1.0), ("b", 9.0))]
+    run, ledger = _dispatcher(kit, kit.cluster(kit.node("n", [busy[0]], [busy[1]])), max_wait_s=10.0)
+    run.submit(kit.request(job_id="w", exclusive=True), 0.0)
+    run.submit(kit.request(job_id="late", exclusive=True), 20.0)
+    assert [(held.job_id, held.gpus) for held in run.reservations] == [("w", ("n-0",))]
+    run.submit(kit.request(2, job_id="wide", exclusive=True), 20.0)
+    ledger.complete("a")
+    ledger.measure("n-0", core_util_pct=90.0, mem_util_pct=9.0)
+    run.measure("n-0", 21.0, core_util_pct=90.0, mem_util_pct=9.0)
+    assert [(held.job_id, held.gpus) for held in run.reservations] == [("w", ("n-1",))]
+    run.complete("b", 30.0)
+    assert ledger.snapshot().gpus_of("w") == ("n-1",)
+    assert run.reservations == ()
+
+
+def test_a_reservation_that_can_no_longer_be_met_is_given_up(kit: SimpleNamespace) -> None:
+    run, ledger = _dispatcher(kit, kit.cluster(kit.node("n", [], [kit.resident("b", util=99.0)])), max_wait_s=10.0)
+    run.submit(kit.request(2, job_id="wide", exclusive=True), 0.0)
+    run.submit(kit.request(job_id="late", exclusive=True), 20.0)
+    assert [(held.job_id, held.gpus) for held in run.reservations] == [("wide", ("n-0", "n-1"))]
+    run.measure("n-0", 21.0, core_util_pct=90.0, mem_util_pct=9.0)
+    assert run.reservations == ()
+    run.complete("b", 22.0)
+    assert ledger.snapshot().gpus_of("late") == ("n-1",)
+
+
+def test_one_broken_deadline_undoes_one_placement(kit: SimpleNamespace) -> None:
+    """Resident wide runs on two GPUs: a second partner has to wait until the first one's trial is over."""
+    wide = kit.resident("wide", util=40.0, deadline_s=1500.0)
+    run, _ = _dispatcher(kit, kit.cluster(kit.node("n", [wide], [wide])))
+    assert run.submit(kit.request(job_id="b"), 0.0).decisions[0].decision == "share"
+    assert run.submit(kit.request(job_id="c"), 0.0).decisions[0].decision == "wait"
+    run.observe("b", 100.0, 100.0)
+    assert run.observe("wide", 300.0, 300.0).undone == ("b",)
+
+
+def test_provisional_jobs_of_the_state_are_taken_up(kit: SimpleNamespace) -> None:
+    a, new = kit.resident("a", deadline_s=1500.0), kit.resident("new", phase="provisional", deadline_s=9e9)
+    cluster = kit.cluster(kit.node("n", [a, new]), kit.node("o", [kit.resident("z", util=90.0)]))
+    run, ledger = _dispatcher(kit, cluster)
+    assert [trial.job_id for trial in run.trials] == ["new"]
+    run.observe("new", 100.0, 100.0)
+    assert run.observe("a", 100.0, 100.0).finalised == ("new",)
+    assert {r.phase for _, _, r in ledger.snapshot().placed()} == {"final"}
+
+    run, ledger = _dispatcher(kit, cluster)
+    run.observe("new", 100.0, 100.0)
+    outcome = run.observe("a", 400.0, 400.0)
+    assert (outcome.undone, run.waiting, run.trials) == (("new",), ("new",), ())
+    assert "undone before: job new with a" in outcome.decisions[0].explanation
+    assert run.complete("a", 500.0).decisions[0].gpus == ("n-0",)
+
+    with pytest.raises(InputError, match="trial of provisional job 'new'"):
+        _dispatcher(kit, cluster, kit.Predictor(abstain=lambda _: "no rows"))
 
 
 def test_a_measurement_can_open_a_gpu(kit: SimpleNamespace) -> None:
@@ -221,6 +323,8 @@ def test_every_job_is_placed_or_waiting_whatever_happens(
         assert {trial.job_id for trial in run.trials} == {
             r.job_id for _, _, r in state.placed() if r.phase == "provisional"
         }
+        members = [job_id for trial in run.trials for job_id in trial.members]
+        assert len(members) == len(set(members))
         reserved = [uuid for held in run.reservations for uuid in held.gpus]
         assert len(reserved) == len(set(reserved))
         assert {held.job_id for held in run.reservations} <= set(run.waiting)

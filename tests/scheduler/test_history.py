@@ -90,5 +90,18 @@ def test_the_miss_probability_follows_the_interval() -> None:
     assert miss_probability(jct, 110.0) == pytest.approx(0.05, abs=1e-6)
     assert miss_probability(jct, None) is None
     assert miss_probability(None, 5.0) is None
-    assert miss_probability(Estimate(0.0, 0.0, 0.0), -1.0) == 1.0
     assert miss_probability(Estimate(9.0, 9.0, 9.0), 9.0) == 0.0
+    assert miss_probability(Estimate(9.0, 9.0, 9.0), 8.9) == 1.0
+    assert miss_probability(Estimate(9.0, 0.0, 90.0), 0.0) == 1.0
+
+
+def test_each_side_of_the_interval_has_its_own_width() -> None:
+    """Two pieces, as the predictor has them: a long tail above says nothing about finishing early."""
+    skewed = Estimate(100.0, 90.0, 200.0)
+    assert miss_probability(skewed, 100.0) == pytest.approx(0.5)
+    assert miss_probability(skewed, 90.0) == pytest.approx(0.95, abs=1e-6)
+    assert miss_probability(skewed, 200.0) == pytest.approx(0.05, abs=1e-6)
+
+
+def test_who_has_nothing_left_to_do_is_never_late() -> None:
+    assert miss_probability(Estimate(0.0, 0.0, 0.0), -1.0) == 0.0

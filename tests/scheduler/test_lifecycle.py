@@ -8,7 +8,7 @@ from eaco_datasets.errors import InputError
 from eaco_scheduler import decide
 from eaco_scheduler.cluster import ClusterState
 from eaco_scheduler.history import History
-from eaco_scheduler.lifecycle import ObservedEpoch, Trial, begin, leave, observe, record, resolve
+from eaco_scheduler.lifecycle import ObservedEpoch, Trial, begin, leave, observe, record, resolve, resume
 from eaco_scheduler.settings import PlacementSettings
 
 SETTINGS = PlacementSettings()
@@ -55,6 +55,29 @@ def test_the_jobs_own_deadline_fails_on_every_gpu(kit: SimpleNamespace) -> None:
     for job_id in ("a", "b", "new"):
         trial = observe(trial, ObservedEpoch(job_id, 400.0, 9.0, 1600.0 if job_id == "new" else None))
     assert resolve(trial, SETTINGS).excluded == {("new", frozenset({"a"})), ("new", frozenset({"b"}))}
+
+
+@pytest.mark.parametrize(("left", "state"), [(0.0, "final"), (1.0, "undone")])
+def test_a_deadline_that_is_over_either_way_undoes_nothing(kit: SimpleNamespace, left: float, state: str) -> None:
+    """Resident a ends an epoch one second late: an undo could only help it if that was not its last."""
+    trial = observe(_pair(kit), ObservedEpoch("a", 105.0, left, -1.0))
+    assert resolve(observe(trial, ObservedEpoch("new", 100.0, 9.0)), SETTINGS).state == state
+
+
+def test_a_trial_is_taken_up_from_the_state_alone(kit: SimpleNamespace) -> None:
+    wide = kit.resident("w", deadline_s=2000.0)
+    new = kit.resident("new", phase="provisional")
+    cluster = kit.cluster(kit.node("n", [wide], [wide, new], [new, kit.resident("b")]))
+    trial = resume(new, cluster, kit.Predictor(), SETTINGS)
+    assert (trial.gpus, trial.members, trial.missing) == (("n-1", "n-2"), ("b", "new", "w"), ("b", "new", "w"))
+    assert trial.spread_wider == {"w"}
+    for job_id in trial.members:
+        trial = observe(trial, ObservedEpoch(job_id, 400.0, 9.0, 1600.0 if job_id == "w" else None))
+    ended = resolve(trial, SETTINGS)
+    assert (ended.state, ended.excluded) == ("undone", {("new", frozenset({"w"}))})
+    with pytest.raises(InputError, match="job 'new' cannot go on: no rows") as caught:
+        resume(new, cluster, kit.Predictor(abstain=lambda _: "no rows"), SETTINGS)
+    assert caught.value.where == "/cluster"
 
 
 def test_a_deadline_with_unknown_rest_does_not_hold(kit: SimpleNamespace) -> None:
