@@ -42,12 +42,16 @@ class LazyGroup(TyperGroup):
             self.add_command(TyperCommand(name, help=line))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The called sub-command itself, in place of the stand-in that help lists."""
+        """The called sub-command itself, in place of the stand-in that help lists.
+
+        A group of commands called alone, like ``eaco`` itself, shows its help: that is no failure.
+        """
         name, stand_in, rest = super().resolve_command(ctx, args)
         if stand_in is None or name is None:
             return name, stand_in, rest
         module = import_module(f"eaco_serving.commands.{name}")
-        return name, typer.main.get_command(module.app), rest
+        command = typer.main.get_command(module.app)
+        return name, command, rest or (["--help"] if isinstance(command, TyperGroup) else [])
 
 
 def version() -> str:

@@ -147,8 +147,8 @@ def prediction_wire(prediction: SetPrediction) -> dict[str, Any]:
     }
 
 
-def decision_wire(decision: Decision) -> dict[str, Any]:
-    """A decision as JSON data (``DecisionOut``)."""
+def decision_wire(decision: Decision, in_full: int) -> dict[str, Any]:
+    """A decision as JSON data (``DecisionOut``), with the predictions of its ``in_full`` best alternatives by rank."""
     held = decision.reservation
     return {
         "decision": decision.decision,
@@ -161,7 +161,7 @@ def decision_wire(decision: Decision) -> dict[str, Any]:
                 "gpus": a.gpus,
                 "rank": a.rank,
                 "score": a.score,
-                "prediction": _maybe(a.prediction),
+                "prediction": _maybe(a.prediction) if a.rank <= in_full else None,
                 "refused": a.refused,
                 "co_residents": a.co_residents,
             }

@@ -70,7 +70,7 @@ def load_saved(folder: Path) -> RegisteredPredictor:
         InputError: there is no such folder, or it holds no predictor.
     """
     if not folder.is_dir():
-        raise InputError(f"{folder} is no folder", where="--model-dir", expected="the folder of a saved predictor")
+        raise InputError(f"{folder} is no folder", where="--predictor-dir", expected="the folder of a saved predictor")
     from eaco_predictor.predictor import Predictor
 
     return RegisteredPredictor(Predictor.load(folder))

@@ -44,15 +44,15 @@ class ClusterNodeIn(Wire):
 
     node_id: Name
     gpu: Name
-    gpus: Annotated[list[GpuIn], Field(min_length=1, max_length=1024)]
+    gpus: Annotated[list[GpuIn], Field(min_length=1, max_length=1024, fail_fast=True)]
     state: Literal["active", "idle", "asleep"]
     server: NodeIn | None = None
 
 
 class ClusterIn(Wire):
-    """The whole cluster at one moment."""
+    """The whole cluster at one moment; the first node that is malformed refuses it."""
 
-    nodes: Annotated[list[ClusterNodeIn], Field(min_length=1, max_length=100_000)]
+    nodes: Annotated[list[ClusterNodeIn], Field(min_length=1, max_length=100_000, fail_fast=True)]
 
 
 class PlaceSettingsIn(Wire):
@@ -61,6 +61,7 @@ class PlaceSettingsIn(Wire):
     rank: Literal["highest-utilization", "objective"] | None = None
     core_threshold_pct: float | None = None
     mem_threshold_pct: float | None = None
+    idle_threshold_pct: float | None = None
     mem_headroom_pct: float | None = None
     max_jobs_per_gpu: int | None = None
     alpha: float | None = None
@@ -86,7 +87,9 @@ class AlternativeOut(Wire):
     gpus: list[str]
     rank: int
     score: float | None
-    prediction: PredictionOut | None
+    prediction: PredictionOut | None = Field(
+        description="Of the best by rank only, as many as the service's setting alternatives_in_full says."
+    )
     refused: str | None
     co_residents: list[str]
 

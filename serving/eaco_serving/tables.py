@@ -1,4 +1,4 @@
-"""Predictions and decisions as tables for people."""
+"""Predictions and decisions as tables for people. Cells are ``Text``: names of jobs and GPUs hold no markup."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def prediction_tables(answer: Mapping[str, Any], labels: list[str]) -> Renderabl
         jobs.add_column(heading)
     for label, job in zip(labels, answer["jobs"], strict=True):
         miss = job["deadline_miss_probability"]
-        jobs.add_row(
+        _row(
+            jobs,
             label,
             estimate(job["relative_speed"]),
             estimate(job["epoch_s"], "s"),
@@ -49,22 +50,22 @@ def prediction_tables(answer: Mapping[str, Any], labels: list[str]) -> Renderabl
         )
     together = Table(title="Together", title_justify="left", show_header=False)
     for label, name, unit, scale in SET_ROWS:
-        together.add_row(label, estimate(answer[name], unit, scale))
-    together.add_row("out of memory", _probability(answer["oom_probability"]))
-    together.add_row("out of distribution", _probability(answer["out_of_distribution"]))
-    together.add_row("nearest families", ", ".join(answer["nearest_families"]) or UNKNOWN)
-    together.add_row("predictor", answer["predictor_version"])
-    together.add_row("learned from", ", ".join(f"{k} {v:.0%}" for k, v in answer["provenance"].items()))
+        _row(together, label, estimate(answer[name], unit, scale))
+    _row(together, "out of memory", _probability(answer["oom_probability"]))
+    _row(together, "out of distribution", _probability(answer["out_of_distribution"]))
+    _row(together, "nearest families", ", ".join(answer["nearest_families"]) or UNKNOWN)
+    _row(together, "predictor", answer["predictor_version"])
+    _row(together, "learned from", ", ".join(f"{k} {v:.0%}" for k, v in answer["provenance"].items()))
     return Group(jobs, together)
 
 
 def decision_tables(answer: Mapping[str, Any]) -> RenderableType:
     """A decision (``DecisionOut`` data): what, where, why, and what else was tried."""
     head = Table(show_header=False)
-    head.add_row("decision", answer["decision"] + (f" ({answer['phase']})" if answer["phase"] else ""))
-    head.add_row("GPUs", ", ".join(answer["gpus"]) or "none")
-    head.add_row("beside", ", ".join(answer["co_residents"]) or "nobody")
-    head.add_row("why", answer["explanation"])
+    _row(head, "decision", answer["decision"] + (f" ({answer['phase']})" if answer["phase"] else ""))
+    _row(head, "GPUs", ", ".join(answer["gpus"]) or "none")
+    _row(head, "beside", ", ".join(answer["co_residents"]) or "nobody")
+    _row(head, "why", answer["explanation"])
     parts: list[RenderableType] = [head]
     if answer["alternatives"]:
         tried = Table(title="Sets tried", title_justify="left")
@@ -72,12 +73,13 @@ def decision_tables(answer: Mapping[str, Any]) -> RenderableType:
             tried.add_column(heading)
         for one in answer["alternatives"]:
             score = one["score"]
-            tried.add_row(
+            _row(
+                tried,
                 str(one["rank"]),
                 ", ".join(one["gpus"]),
                 ", ".join(one["co_residents"]) or "nobody",
                 UNKNOWN if score is None else f"{score:.3g}",
-                estimate((one["prediction"] or {}).get("gpu_power_w"), "W"),
+                _power(one["prediction"]),
                 one["refused"] or "admitted",
             )
         parts.append(tried)
@@ -86,9 +88,17 @@ def decision_tables(answer: Mapping[str, Any]) -> RenderableType:
         refused.add_column("GPUs")
         refused.add_column("reason")
         for one in answer["refusals"]:
-            refused.add_row(", ".join(one["gpus"]), one["reason"])
+            _row(refused, ", ".join(one["gpus"]), one["reason"])
         parts.append(refused)
     return Group(*parts)
+
+
+def _row(table: Table, *cells: str) -> None:
+    table.add_row(*(Text(cell) for cell in cells))
+
+
+def _power(prediction: Mapping[str, Any] | None) -> str:
+    return "-" if prediction is None else estimate(prediction["gpu_power_w"], "W")
 
 
 def _probability(value: float | None) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -60,7 +63,45 @@ def test_a_real_service_answers_by_its_schema(tmp_path: Path) -> None:
     assert not any("Traceback" in line for line in lines)
 
 
-def test_serving_a_registered_predictor_never_imports_torch(tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class FreshMachine:
+    """A home where nothing was registered when a placement was asked for, and what came of it."""
+
+    home: Path
+    decision: Any
+    said: str
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> FreshMachine:
+    folder = tmp_path_factory.mktemp("fresh")
+    request = folder / "request.json"
+    request.write_text(json.dumps(PLACEMENT))
+    decision, said = eaco_json(folder / "home", "place", str(request))
+    return FreshMachine(folder / "home", decision, said)
+
+
+def eaco_json(home: Path, *args: str) -> tuple[Any, str]:
+    """All that a command writes to stdout, which must be JSON, and what it writes to stderr."""
+    command = [sys.executable, "-m", "eaco_serving.cli", *args, "--home", str(home), "--json", "-"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), done.stderr
+
+
+def test_json_alone_goes_to_stdout_even_where_the_default_is_trained_first(machine: FreshMachine) -> None:
+    assert DecisionOut.model_validate(machine.decision).decision in ("share", "exclusive")
+    assert "training the default" in machine.said
+    asked = ("predict", "--gpu", "v100", "--sharing-mode", "time-slice", "--job", "resnet50:64:amp")
+    prediction, said = eaco_json(machine.home, *asked)
+    told = PredictionOut.model_validate(prediction)
+    assert "training the default" not in said
+    (listed,) = eaco_json(machine.home, "predictors", "list")[0]["versions"]
+    assert listed["predictor_version"] == told.predictor_version
+    assert listed["held_out"]["relative_speed_out_of_family_macro_mae"] > 0
+
+
+def test_serving_a_registered_predictor_never_imports_torch(machine: FreshMachine) -> None:
     code = (
         "import sys\n"
         "from pathlib import Path\n"
@@ -70,7 +111,7 @@ def test_serving_a_registered_predictor_never_imports_torch(tmp_path: Path) -> N
         "from eaco_serving.demo import SHARED\n"
         "from eaco_serving.schemas import SetIn\n"
         "from eaco_serving.settings import load_settings\n"
-        f"served = load_default(load_settings(home=Path({str(tmp_path)!r})), lambda line: None)\n"
+        f"served = load_default(load_settings(home=Path({str(machine.home)!r})), lambda line: None)\n"
         "(answer,) = served.predict([co_location(SetIn.model_validate(SHARED))])\n"
         "assert answer.abstained is None, answer\n"
         "print(sorted({'torch', 'torch_geometric', 'pynvml'} & set(sys.modules)))\n"

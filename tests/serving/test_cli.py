@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import typer
+from typer.core import TyperGroup
 
 from eaco_datasets import errors
 from eaco_serving import cli
@@ -50,7 +52,9 @@ def test_importing_the_faces_builds_no_app_and_reads_no_settings() -> None:
     assert not any(isinstance(v, eaco_serving.settings.Settings) for v in vars(eaco_serving.settings).values())
 
 
-@pytest.mark.parametrize("args", [["--version"], ["--help"], [], ["predict", "--help"], ["serve", "--help"]])
+@pytest.mark.parametrize(
+    "args", [["--version"], ["--help"], [], ["predict", "--help"], ["serve", "--help"], ["datasets"], ["predictors"]]
+)
 def test_asking_is_not_failing(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(args) == 0
     out, err = capsys.readouterr()
@@ -71,6 +75,10 @@ def test_asking_is_not_failing(args: list[str], capsys: pytest.CaptureFixture[st
         ["serve", "--port", "70000"],
         ["serve", "--log-level", "loud"],
         ["demo", "now"],
+        ["datasets", "frobnicate"],
+        ["predictors", "--frobnicate"],
+        ["predictors", "list", "--name", "eaco"],
+        ["serve", "--model", "eaco"],
     ],
 )
 def test_a_wrong_call_is_one_line_and_exit_2(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,6 +89,31 @@ def test_a_wrong_call_is_one_line_and_exit_2(args: list[str], capsys: pytest.Cap
 def test_a_typing_error_is_met_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["predcit"]) == 2
     assert "predict" in one_line(capsys)
+
+
+def test_model_is_an_algorithm_and_predictor_a_registered_one_everywhere() -> None:
+    algorithms = {("train",), ("evaluate",)}
+    registered = {("serve",), ("predict",), ("place",)} | {
+        ("predictors", sub) for sub in ("list", "compare", "promote", "rollback")
+    }
+    assert {call for call, names in options_of_every_command().items() if "--model" in names} == algorithms
+    assert {call for call, names in options_of_every_command().items() if "--predictor" in names} == registered
+
+
+def options_of_every_command() -> dict[tuple[str, ...], set[str]]:
+    """The long options of each command that does something."""
+    found: dict[tuple[str, ...], set[str]] = {}
+
+    def look(call: tuple[str, ...], command: Any) -> None:
+        if isinstance(command, TyperGroup):
+            for name, sub in command.commands.items():
+                look((*call, name), sub)
+        else:
+            found[call] = {option for parameter in command.params for option in parameter.opts}
+
+    for name in cli.COMMANDS:
+        look((name,), typer.main.get_command(import_module(f"eaco_serving.commands.{name}").app))
+    return found
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
+from rich.table import Table
 
 from eaco_datasets.errors import InputError
+from eaco_datasets.types import CoLocation, Job
 from eaco_serving import cli, default
+from eaco_serving.commands._common import console
 from eaco_serving.commands.predict import parse_job
+from eaco_serving.convert import prediction_wire
 from eaco_serving.demo import PLACEMENT
 from eaco_serving.schemas import PredictionOut
 from eaco_serving.schemas_place import DecisionOut
+from eaco_serving.tables import prediction_tables
 
 PREDICT = ["predict", "--gpu", "v100", "--sharing-mode", "time-slice", "--job", "resnet50:64:amp", "--job", "vgg16:32"]
 
@@ -80,14 +87,16 @@ def test_predict_says_when_it_abstains(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["--gpu", "v1000"], "/gpu: unknown GPU type 'v1000'"),
-        (["--sharing-mode", "half"], "/sharing_mode"),
-        (["--num-gpus", "0"], "/num_gpus"),
-        (["--job", "resnet50:0"], "/jobs/2/batch_size"),
-        (["--job", "resnet50:64:fp64"], "/jobs/2/precision"),
+        (["--gpu", "v1000"], "eaco: --gpu: unknown GPU type 'v1000'"),
+        (["--sharing-mode", "half"], "eaco: --sharing-mode: "),
+        (["--num-gpus", "0"], "eaco: --num-gpus: "),
+        (["--job", "resnet50:0"], "eaco: --job resnet50:0 (batch_size): "),
+        (["--job", "resnet50:64:fp64"], "eaco: --job resnet50:64:fp64 (precision): "),
+        (["--job", "???:64"], "eaco: --job ???:64 (model): "),
         (["--job", "resnet50"], "--job: cannot read 'resnet50'"),
-        (["--job", "a:1", "--job", "b:1", "--job", "c:1"], "/jobs"),
-        (["--model-dir", "/nonexistent/predictor"], "/nonexistent/predictor"),
+        (["--job", "a:1", "--job", "b:1", "--job", "c:1"], "eaco: --job: "),
+        (["--predictor", ""], "eaco: --predictor: "),
+        (["--predictor-dir", "/nonexistent/predictor"], "/nonexistent/predictor"),
         (["--json", "/nonexistent/answer.json"], "/nonexistent/answer.json"),
     ],
 )
@@ -101,7 +110,7 @@ def test_a_wrong_prediction_is_one_line_and_exit_2(
 def test_what_is_wrong_is_said_before_a_predictor_is_loaded(registered: list[str]) -> None:
     assert cli.run([*PREDICT, "--gpu", "v1000"]) == 2
     assert registered == []
-    assert cli.run([*PREDICT, "--model", "other", "--alias", "candidate"]) == 0
+    assert cli.run([*PREDICT, "--predictor", "other", "--alias", "candidate"]) == 0
     assert registered == ["other@candidate"]
 
 
@@ -130,10 +139,13 @@ def test_place_reads_stdin_and_writes_json(monkeypatch: pytest.MonkeyPatch, caps
         ('{"job": NaN}', "not JSON"),
         ("[]", "request.json:/: "),
         ("{}", "request.json:/job: "),
-        (json.dumps({**PLACEMENT, "policy": "best"}), "unknown policy 'best'"),
+        (json.dumps({**PLACEMENT, "policy": "best"}), "request.json:/policy: unknown policy 'best'"),
         (json.dumps({**PLACEMENT, "job": {"model": "a", "batch_size": 0}}), "request.json:/job/batch_size"),
         (json.dumps({**PLACEMENT, "cluster": {"nodes": []}}), "request.json:/cluster/nodes"),
-        (json.dumps({**PLACEMENT, "settings": {"alpha": 2}}), "/settings/alpha"),
+        (json.dumps({**PLACEMENT, "settings": {"alpha": 2}}), "request.json:/settings/alpha: "),
+        (json.dumps(PLACEMENT).replace("v100", "v1000", 1), "request.json:/cluster/nodes/0/gpu: unknown GPU type"),
+        (json.dumps(PLACEMENT).replace("vision", "speech"), "request.json:/job/job_id: "),
+        ('{"job": {"model": "a", "model": "b"}}', "request.json:/job/model: the key stands twice in its object"),
     ],
 )
 def test_a_wrong_placement_is_one_line_and_exit_2(
@@ -144,6 +156,80 @@ def test_a_wrong_placement_is_one_line_and_exit_2(
         file.write_text(text)
     assert cli.run(["place", str(file)]) == 2
     assert said in error_line(capsys)
+
+
+def test_names_that_look_like_markup_are_printed_as_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {"speech": "n[/b]", "vision": "[red]:fire:", "GPU-a0": "[/]", "GPU-b0": "[bold]x[/bold]"}
+    text = json.dumps(PLACEMENT)
+    for before, after in names.items():
+        text = text.replace(f'"{before}"', f'"{after}"')
+    file = tmp_path / "request.json"
+    file.write_text(text)
+    assert cli.run(["place", str(file)]) == 0
+    out, _ = capsys.readouterr()
+    assert "n[/b]" in out
+    assert "[/]" in out
+    large = json.loads(text)
+    large["job"]["num_gpus"] = 64
+    file.write_text(json.dumps(large))
+    assert cli.run(["place", str(file)]) == 0
+    assert "wait" in capsys.readouterr().out
+
+
+def test_a_table_of_any_console_reads_no_markup_in_names(predictor: Any) -> None:
+    (told,) = predictor.predict([CoLocation("v100-sxm", "time-slice", (Job("vgg16", "vgg16", 8),))])
+    tables = prediction_tables(prediction_wire(told), ["n[/b] [red]x[/red] :fire:"])
+    plain = Console(file=io.StringIO(), width=120)
+    plain.print(tables)
+    assert "n[/b] [red]x[/red] :fire:" in plain.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_what_the_console_prints_is_never_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("[b]heading of the table[/b]", title="runs/[/a].csv :fire:")
+    table.add_row("[red]cell[/red]")
+    console().print(table)
+    out, _ = capsys.readouterr()
+    for said in ("[b]heading of the table[/b]", "runs/[/a].csv :fire:", "[red]cell[/red]"):
+        assert said in out
+
+
+def test_place_shows_every_set_and_as_many_predictions_as_are_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("EACO_ALTERNATIVES_IN_FULL", "0")
+    file = tmp_path / "request.json"
+    file.write_text(json.dumps(PLACEMENT))
+    assert cli.run(["place", str(file), "--json", "-"]) == 0
+    told = DecisionOut.model_validate_json(capsys.readouterr().out)
+    assert told.prediction is not None
+    assert [a.prediction for a in told.alternatives] == [None]
+
+
+def test_listed_predictors_say_what_they_err_on_families_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from eaco_training import registry
+
+    def versions(_home: Path, _uri: str | None, *, name: str) -> list[registry.RegisteredVersion]:
+        known = registry.RegisteredVersion(name, 1, (), "r", "v-1", "mean", "lucid [a/]", {"measured": 1.0}, {})
+        held_out = {
+            "relative_speed_out_of_family_macro_mae": 0.0675,
+            "relative_speed_in_sample_macro_mae": 0.0631,
+            "gpu_power_out_of_family_macro_mape_pct": 12.25,
+            "n_families": 7.0,
+        }
+        return [known, replace(known, version=2, held_out=held_out)]
+
+    monkeypatch.setattr(registry, "list_versions", versions)
+    assert cli.run(["predictors", "list", "--predictor", "mine"]) == 0
+    out, _ = capsys.readouterr()
+    for said in ("speed MAE 0.0675", "in-sample 0.0631", "power MAPE 12.25 %", "unknown", "lucid [a/]"):
+        assert said in out
+    assert cli.run(["predictors", "list", "--json", "-"]) == 0
+    told = json.loads(capsys.readouterr().out)["versions"]
+    assert told[1]["held_out"]["n_families"] == 7.0
 
 
 def error_line(capsys: pytest.CaptureFixture[str]) -> str:

@@ -101,7 +101,7 @@ def test_every_model_in_one_call(eaco, table):
         (("train", "--register", "a/b"), "--register"),
         (("predictors", "promote", "one"), "version"),
         (("predictors", "promote", "0"), "version"),
-        (("predictors", "list", "--name", "a:b"), "a:b"),
+        (("predictors", "list", "--predictor", "a:b"), "--predictor: 'a:b'"),
     ],
 )
 def test_a_wrong_call_is_one_line_and_exit_code_2(eaco, args, named):

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import typer
-from pydantic import BaseModel
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 from rich.console import Console
 
 from eaco_datasets.errors import InputError
 from eaco_serving.problems import Refused
 from eaco_serving.service import ServedPredictor, simulated_notice
-
-Model = TypeVar("Model", bound=BaseModel)
+from eaco_serving.settings import Settings
+from eaco_serving.strict_json import parse_strict
 
 
 def say(line: str) -> None:
@@ -24,17 +25,11 @@ def say(line: str) -> None:
     typer.echo(line, err=True)
 
 
-def pick_predictor(
-    saved: Path | None, *, name: str | None, alias: str | None, tracking_uri: str | None, home: Path | None
-) -> ServedPredictor:
-    """The predictor that the options name."""
+def pick_predictor(saved: Path | None, settings: Settings) -> ServedPredictor:
+    """The predictor saved in a folder, or the registered one that the settings name."""
     from eaco_serving.default import load_default, load_saved
-    from eaco_serving.settings import load_settings
 
-    if saved is not None:
-        return load_saved(saved)
-    settings = load_settings(predictor_name=name, predictor_alias=alias, tracking_uri=tracking_uri, home=home)
-    return load_default(settings, say)
+    return load_default(settings, say) if saved is None else load_saved(saved)
 
 
 def notice(provenance: dict[str, float]) -> None:
@@ -48,29 +43,34 @@ def read_json(source: str) -> Any:
     """The JSON value in a file, or on stdin for ``-``.
 
     Raises:
-        InputError: there is no such file, or it is not JSON.
+        InputError: there is no such file, it is not JSON, or an object in it has a key twice.
     """
     try:
         raw = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
     except OSError as error:
         raise InputError(error.strerror or str(error), where=source, expected="a JSON file, or - for stdin") from error
     try:
-        return from_json(raw, allow_inf_nan=False)
+        with refused_at(partial(in_file, source)):
+            return parse_strict(raw)
     except ValueError as error:
         raise InputError(f"not JSON: {error}", where=source, expected="one JSON object") from error
 
 
-def as_input_error(make: Callable[[], Model], source: str) -> Model:
-    """What ``make`` returns.
+def in_file(source: str, pointer: str) -> str:
+    """Where something is in a JSON file: ``request.json:/job/batch_size``."""
+    return f"{source}:{pointer or '/'}"
 
-    Raises:
-        InputError: at ``source`` and the JSON pointer, where the wire schema refuses it.
-    """
+
+@contextmanager
+def refused_at(place: Callable[[str], str]) -> Iterator[None]:
+    """Whatever the schema or the domain refuses at a JSON pointer, as an ``InputError`` at ``place(pointer)``."""
     try:
-        return make()
+        yield
     except Refused as refused:
         pointer, what = refused.errors[0]
-        raise InputError(what, where=f"{source}:{pointer or '/'}") from refused
+        raise InputError(what, where=place(pointer)) from refused
+    except InputError as error:
+        raise error.at(place(error.where)) from error
 
 
 def write_json(value: dict[str, Any], target: str) -> None:
@@ -86,5 +86,8 @@ def write_json(value: dict[str, Any], target: str) -> None:
 
 
 def console() -> Console:
-    """Where tables go: stdout, as wide as the terminal (120 columns in a pipe)."""
-    return Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    """Where tables go: stdout, as wide as the terminal (120 columns in a pipe).
+
+    What is printed there is data, names that others gave included: it is shown as it is, never read as markup.
+    """
+    return Console(width=None if sys.stdout.isatty() else 120, highlight=False, markup=False, emoji=False)

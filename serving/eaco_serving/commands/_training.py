@@ -1,14 +1,11 @@
-"""What the commands that train and evaluate share: options, notices, progress and the table of figures."""
+"""What the commands that train and evaluate share: notices, progress and the tables of figures."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from eaco_datasets.errors import InputError
 from eaco_serving.commands._common import console, say
@@ -16,22 +13,12 @@ from eaco_serving.commands._common import console, say
 if TYPE_CHECKING:
     from eaco_training.registry import RegisteredVersion
 
-DatasetOption = Annotated[
-    str, typer.Option("--dataset", help="lucid, gavel, zeus, eaco, simulated, embedded, or a .parquet or .csv file.")
-]
-DataDirOption = Annotated[
-    Path | None,
-    typer.Option("--data-dir", envvar="EACO_DATA_DIR", help="Folder with the public files (lucid/, gavel/, zeus/)."),
-]
-HomeOption = Annotated[Path, typer.Option("--home", envvar="EACO_HOME", help="Folder of EaCO's state.")]
-TrackingOption = Annotated[
-    str | None,
-    typer.Option("--tracking-uri", envvar="EACO_TRACKING_URI", help="MLflow server or store, not the one of --home."),
-]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seeds all that is random.")]
-JsonOption = Annotated[
-    str | None, typer.Option("--json", metavar="OUT", help="Write JSON; - is stdout, and then nothing else goes there.")
-]
+HELD_OUT = {
+    "relative_speed_out_of_family_macro_mae": "speed MAE {}",
+    "relative_speed_in_sample_macro_mae": "(in-sample {})",
+    "gpu_power_out_of_family_macro_mape_pct": "power MAPE {} %",
+}
+"""Figure of a predictor's own held-out errors -> how a table says it."""
 
 ProgressCall = Callable[[str, int, int], None]
 
@@ -56,7 +43,7 @@ def progress_bar() -> Iterator[ProgressCall]:
     if not sys.stderr.isatty():
         yield no_progress
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
         yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
@@ -127,11 +114,18 @@ def versions_table(versions: Sequence[RegisteredVersion]) -> None:
     """Registered versions, one a line."""
     from rich.table import Table
 
-    table = Table("version", "aliases", "predictor", "model", "trained on", "provenance")
+    table = Table("version", "aliases", "predictor", "model", "trained on", "provenance", "error, families left out")
     for v in versions:
         shares = ", ".join(f"{kind} {100 * share:.0f} %" for kind, share in v.provenance.items())
-        table.add_row(str(v.version), ", ".join(v.aliases), v.predictor_version, v.model, v.datasets, shares)
+        cells = (", ".join(v.aliases), v.predictor_version, v.model, v.datasets, shares, _held_out(v.held_out))
+        table.add_row(str(v.version), *cells)
     console().print(table)
+
+
+def _held_out(figures: Mapping[str, float]) -> str:
+    """What a predictor errs on families left out of its own fit (``PredictorInfo.held_out``)."""
+    parts = [said.format(figure(figures[name])) for name, said in HELD_OUT.items() if name in figures]
+    return "\n".join(parts) or "unknown"
 
 
 def parse_observations(text: str) -> tuple[int, ...]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Table
 
@@ -15,22 +14,18 @@ from eaco_datasets.check import QualityReport, check_profiles
 from eaco_datasets.errors import InputError, UnknownNameError
 from eaco_datasets.sources import Source, dataset_names, load_dataset, sources, sources_of
 from eaco_serving.commands._common import console, say, write_json
+from eaco_serving.commands._options import DataDirOption, JsonOption
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="List, describe, check and fetch measured profiles.")
 
-DataDir = Annotated[
-    Path | None,
-    typer.Option("--data-dir", envvar="EACO_DATA_DIR", help="Folder with the public files (lucid/, gavel/, zeus/)."),
-]
-
 
 @app.command("list")
-def list_sources(data_dir: DataDir = None) -> None:
+def list_sources(data_dir: DataDirOption = None) -> None:
     """What there is, on which GPUs, under which licence, and whether it is here."""
     table = Table("name", "what", "GPUs", "licence", "here", title="Sources of profiles")
     for known in sources():
         cells = (known.name, known.what, " ".join(known.gpus) or "all known", known.licence, _where(known, data_dir))
-        table.add_row(*(escape(c) for c in cells))
+        table.add_row(*cells)
     console().print(table)
     _warn_of_licence(sources())
 
@@ -38,7 +33,7 @@ def list_sources(data_dir: DataDir = None) -> None:
 @app.command()
 def describe(
     name: Annotated[str, typer.Argument(help="A data set: " + ", ".join(dataset_names()) + ".")],
-    data_dir: DataDir = None,
+    data_dir: DataDirOption = None,
 ) -> None:
     """Where a data set comes from, its licence and its traps; its rows too, where its files are here."""
     behind = sources_of(name)
@@ -58,15 +53,15 @@ def describe(
 @app.command()
 def check(
     name: Annotated[str, typer.Argument(help="A data set's name, or a .parquet or .csv file with a profile table.")],
-    data_dir: DataDir = None,
-    json_out: Annotated[str | None, typer.Option("--json", metavar="OUT", help="Write JSON; - is stdout.")] = None,
+    data_dir: DataDirOption = None,
+    json_to: JsonOption = None,
 ) -> None:
     """Check a table against the schema, then report what is odd in it."""
     report = check_profiles(load_dataset(name, data_dir))
     _warn_of_licence(sources_of(name))
-    if json_out is not None:
-        write_json({"schema": 1, "dataset": name, **asdict(report)}, json_out)
-    if json_out != "-":
+    if json_to is not None:
+        write_json({"schema": 1, "dataset": name, **asdict(report)}, json_to)
+    if json_to != "-":
         _print_report(name, report)
 
 
@@ -75,7 +70,7 @@ def fetch_files(
     names: Annotated[
         list[str] | None, typer.Argument(help="Sources or files to fetch; all when none is named.")
     ] = None,
-    data_dir: DataDir = None,
+    data_dir: DataDirOption = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace local files that differ from the public ones.")
     ] = False,
@@ -98,7 +93,7 @@ class _Bars:
     def __init__(self) -> None:
         shown = console()
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             DownloadColumn(),
             console=shown,
@@ -152,9 +147,9 @@ def _facts(known: Source, data_dir: Path | None) -> Table:
     }
     for label, value in facts.items():
         if value:
-            table.add_row(label, escape(value))
+            table.add_row(label, value)
     for note in known.notes:
-        table.add_row("note", escape(note))
+        table.add_row("note", note)
     return table
 
 
@@ -170,8 +165,8 @@ def _rows(name: str, data_dir: Path | None) -> Table:
 
 def _print_report(name: str, report: QualityReport) -> None:
     title = f"{name}: {report.rows} rows of {report.measurements} measurements"
-    table = Table("severity", "code", "count", "what", "for example", title=escape(title))
+    table = Table("severity", "code", "count", "what", "for example", title=title)
     for finding in report.findings:
         cells = (finding.severity, finding.code, str(finding.count), finding.message, "\n".join(finding.examples))
-        table.add_row(*(escape(c) for c in cells))
+        table.add_row(*cells)
     console().print(table)

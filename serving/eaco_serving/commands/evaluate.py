@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from eaco_serving.commands._training import DataDirOption, DatasetOption, JsonOption, SeedOption
+from eaco_serving.commands._options import DataDirOption, DatasetOption, JsonOption, SeedOption
 
 app = typer.Typer(add_completion=False)
 

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from eaco_datasets.errors import InputError
+from eaco_serving.commands._options import (
+    ALIAS,
+    HOME,
+    PREDICTOR,
+    AliasOption,
+    HomeOption,
+    JsonOption,
+    PredictorDirOption,
+    PredictorOption,
+    TrackingOption,
+)
 
 app = typer.Typer(add_completion=False)
 
@@ -31,6 +43,14 @@ def parse_job(text: str) -> dict[str, Any]:
     return job
 
 
+def option_at(jobs: Sequence[str], pointer: str) -> str:
+    """The option behind a JSON pointer: ``--num-gpus``, ``--job resnet50:0 (batch_size)``."""
+    name, *rest = pointer.strip("/").split("/")
+    if name != "jobs":
+        return f"--{name.replace('_', '-')}"
+    return f"--job {jobs[int(rest[0])]} ({'/'.join(rest[1:])})" if rest else "--job"
+
+
 @app.command()
 def predict(
     *,
@@ -38,25 +58,26 @@ def predict(
     sharing_mode: Annotated[str, typer.Option(help="time-slice, mps or mig.")],
     job: Annotated[list[str], typer.Option(help=f"{JOB_SYNTAX}; once a job, up to 4.")],
     num_gpus: Annotated[int, typer.Option(help="GPUs that each job runs on.")] = 1,
-    model_dir: Annotated[Path | None, typer.Option(help="A saved predictor, in place of the registered one.")] = None,
-    model: Annotated[str | None, typer.Option(help="Registered model.  [default: eaco]")] = None,
-    alias: Annotated[str | None, typer.Option(help="Its alias.  [default: champion]")] = None,
-    tracking_uri: Annotated[str | None, typer.Option(help="MLflow server or store.")] = None,
-    home: Annotated[Path | None, typer.Option(help="Folder of EaCO's state.  [default: .eaco]")] = None,
-    json_to: Annotated[str | None, typer.Option("--json", help="Write the prediction as JSON; - is stdout.")] = None,
+    predictor: PredictorOption = PREDICTOR,
+    alias: AliasOption = ALIAS,
+    predictor_dir: PredictorDirOption = None,
+    tracking_uri: TrackingOption = None,
+    home: HomeOption = HOME,
+    json_to: JsonOption = None,
 ) -> None:
     """Predict speed, power, utilisation and memory of jobs that share GPUs."""
     from eaco_serving.commands import _common as common
     from eaco_serving.convert import co_location, prediction_wire
     from eaco_serving.routes.wire import validated
     from eaco_serving.schemas import SetIn
+    from eaco_serving.settings import load_settings
     from eaco_serving.tables import prediction_tables
 
     asked = {"gpu": gpu, "sharing_mode": sharing_mode, "num_gpus": num_gpus, "jobs": [parse_job(text) for text in job]}
-    wire = common.as_input_error(lambda: validated(SetIn, asked), "options")
-    together = co_location(wire)
-    predictor = common.pick_predictor(model_dir, name=model, alias=alias, tracking_uri=tracking_uri, home=home)
-    (prediction,) = predictor.predict([together])
+    with common.refused_at(partial(option_at, job)):
+        together = co_location(validated(SetIn, asked))
+    settings = load_settings(predictor_name=predictor, predictor_alias=alias, tracking_uri=tracking_uri, home=home)
+    (prediction,) = common.pick_predictor(predictor_dir, settings).predict([together])
     answer = prediction_wire(prediction)
     common.notice(prediction.provenance)
     if json_to is not None:

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from eaco_serving.commands._options import (
+    ALIAS,
+    HOME,
+    PREDICTOR,
+    AliasOption,
+    HomeOption,
+    PredictorOption,
+    TrackingOption,
+)
 
 app = typer.Typer(add_completion=False)
 
@@ -18,16 +27,16 @@ def serve(
     *,
     host: Annotated[str | None, typer.Option(help="Address to listen on.  [default: 127.0.0.1]")] = None,
     port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one.  [default: 8000]")] = None,
-    model: Annotated[str | None, typer.Option(help="Registered model to serve.  [default: eaco]")] = None,
-    alias: Annotated[str | None, typer.Option(help="Its alias.  [default: champion]")] = None,
-    tracking_uri: Annotated[str | None, typer.Option(help="MLflow server or store.")] = None,
-    home: Annotated[Path | None, typer.Option(help="Folder of EaCO's state.  [default: .eaco]")] = None,
+    predictor: PredictorOption = PREDICTOR,
+    alias: AliasOption = ALIAS,
+    tracking_uri: TrackingOption = None,
+    home: HomeOption = HOME,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.  [default: info]")] = None,
 ) -> None:
     """Serve predictions and placements over REST, until SIGTERM or Ctrl-C.
 
-    Serves the registered model's champion. Where none is registered yet, the embedded default is trained on simulated
-    and published profiles first, and says so. Each option is also an EACO_* variable (EACO_PORT ...).
+    Serves the registered predictor's champion. Where none is registered yet, the embedded default is trained on
+    simulated and published profiles first, and says so. Each option is also an EACO_* variable (EACO_PORT ...).
     """
     from eaco_serving.default import load_default
     from eaco_serving.runner import serve as run
@@ -36,7 +45,7 @@ def serve(
     settings = load_settings(
         host=host,
         port=port,
-        predictor_name=model,
+        predictor_name=predictor,
         predictor_alias=alias,
         tracking_uri=tracking_uri,
         home=home,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from eaco_serving.commands._training import (
+from eaco_serving.commands._options import (
+    HOME,
     DataDirOption,
     DatasetOption,
     HomeOption,
@@ -32,7 +32,7 @@ def train(
     protocol: Annotated[
         str, typer.Option(help="Protocol of the evaluation that is tracked with the run; none leaves it out.")
     ] = "leave-one-model-out",
-    home: HomeOption = Path(".eaco"),
+    home: HomeOption = HOME,
     tracking_uri: TrackingOption = None,
     seed: SeedOption = 0,
     json_to: JsonOption = None,

@@ -23,20 +23,21 @@ def read(parsed: Any) -> PlaceIn:
     return validated(PlaceIn, parsed)
 
 
-def answer(body: PlaceIn, predictor: PredictsSets) -> dict[str, Any]:
-    """The decision on a request as JSON data (``DecisionOut``).
+def answer(body: PlaceIn, predictor: PredictsSets, in_full: int) -> dict[str, Any]:
+    """The decision on a request as JSON data (``DecisionOut``), its ``in_full`` best alternatives with predictions.
 
     Raises:
         InputError: at the field of the request that is impossible or contradicts another.
     """
     asked = placement(body)
-    return decision_wire(decide(asked.request, asked.cluster, predictor, asked.settings))
+    return decision_wire(decide(asked.request, asked.cluster, predictor, asked.settings), in_full)
 
 
 async def place(body: PlaceIn, request: Request) -> Response:
     """Where a job goes: beside others, on idle GPUs, or nowhere yet; with every set tried and why."""
-    predictor = service_of(request).predictor
-    return json_response(to_json(await asyncio.to_thread(answer, body, predictor)))
+    service = service_of(request)
+    in_full = service.settings.alternatives_in_full
+    return json_response(to_json(await asyncio.to_thread(answer, body, service.predictor, in_full)))
 
 
 def add_to(app: FastAPI) -> None:
