@@ -26,7 +26,7 @@ COMMANDS = {
     "train": "Train a predictor on profiles; track and register it.",
     "evaluate": "Measure a model's error on work it has not seen.",
     "datasets": "List, describe, check and fetch measured profiles.",
-    "features": "Record the model graph of a training job.",
+    "features": "Record and list model graphs of training jobs.",
     "predictors": "List, compare, promote and roll back registered predictors.",
 }
 """Sub-command -> one line of help; each is ``eaco_serving.commands.<name>``."""

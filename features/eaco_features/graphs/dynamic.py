@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 VALUE_READS = frozenset({"_local_scalar_dense", "equal", "is_nonzero"})
 """Operations that bring a value to the host."""
@@ -73,10 +74,13 @@ _SHAPES: dict[str, _Answer] = {
     "unique_dim": _unique_dim,
     "repeat_interleave": _repeat_interleave,
     "bincount": _bincount,
+    "_coalesce": torch.clone,
     "_ctc_loss": _ctc,
     "_ctc_loss_backward": _ctc_backward,
 }
 _STATIC = frozenset({"_ctc_loss", "_ctc_loss_backward"})
+_CONSTANT = {"equal": True, "is_coalesced": False}
+_PARTS, _PARTS_OF = "_eaco_parts", frozenset({"_indices", "indices", "_values", "values", "_nnz"})
 _INDEXED = frozenset({"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"})
 
 
@@ -100,16 +104,50 @@ def _as_positions(index: Any) -> list[Any]:
     return [index]
 
 
+class SparseFakeError(RuntimeError):
+    """A look inside a fake sparse tensor of unknown parts: it would look empty, and optimizers would skip it."""
+
+
+def remember_parts(op: str, inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
+    """Note on fake sparse results the indices and values that they are made of: torch takes them to be empty."""
+    for tensor in results:
+        if tensor.is_sparse and not hasattr(tensor, _PARTS):
+            sparse = [t for t in inputs if t.is_sparse]
+            parts = getattr(sparse[0], _PARTS, None) if sparse else tuple(inputs)
+            if op == "_embedding_bag_backward":
+                rows = inputs[1].numel()
+                parts = inputs[1].new_empty((1, rows)), inputs[0].new_empty((rows, tensor.shape[1]))
+            if parts is not None and len(parts) == 2:
+                setattr(tensor, _PARTS, parts)
+
+
+def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Indices and values of a sparse tensor, real or fake; nothing where they are unknown."""
+    if hasattr(tensor, _PARTS):
+        return tuple(getattr(tensor, _PARTS))
+    real = tensor.layout is torch.sparse_coo and not isinstance(tensor, FakeTensor)
+    return (tensor._indices(), tensor._values()) if real else ()
+
+
+def _part(op: str, tensor: torch.Tensor) -> Any:
+    parts = sparse_parts(tensor)
+    if not parts:
+        raise SparseFakeError(f"{op} of a sparse tensor whose parts are unknown")
+    return parts[1].shape[0] if op == "_nnz" else parts["values" in op]
+
+
 def answer(func: Any, op: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """The outcome of an operation on fake tensors; ``NotImplemented`` where the operation needs no help."""
     if op == "_local_scalar_dense":
         known = getattr(args[0], "constant", None)
         return NotImplemented if known is not None else read_value(args[0])
-    if op == "equal":
-        return True
+    if op in _CONSTANT:
+        return _CONSTANT[op]
     if op in _INDEXED and has_masks(args):
         positions = [p for index in args[1] for p in _as_positions(index)]
         return func(args[0], positions, *args[2:], **kwargs)
+    if op in _PARTS_OF and args[0].is_sparse:
+        return _part(op, args[0])
     if op in _SHAPES and (op != "repeat_interleave" or guesses_shape(op, args)):
         return _SHAPES[op](*args, **kwargs)
     return NotImplemented

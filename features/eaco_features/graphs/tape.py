@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from eaco_features.graphs.dynamic import VALUE_READS, answer, guesses_shape
+from eaco_features.graphs.dynamic import VALUE_READS, answer, guesses_shape, remember_parts
 from eaco_features.graphs.flops import convolution_class, flops_of
 from eaco_features.graphs.graph import Attribute
 from eaco_features.graphs.traffic import bytes_of, mutated, storage_of, tensors_in, traffic
@@ -25,10 +25,6 @@ _HIDDEN_NAMESPACES = frozenset({"prim", "profiler", "prims"})
 
 class EndlessReadsError(RuntimeError):
     """A step on fake tensors reads values without end."""
-
-
-class SparseFakeError(RuntimeError):
-    """A sparse tensor, which has no fake: torch takes it to be empty, and optimizers then skip it."""
 
 
 @dataclass
@@ -98,6 +94,8 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if out is NotImplemented:
             out = func(*args, **kwargs)
         results = tensors_in(out)
+        if self.fake:
+            remember_parts(op, tensors_in(args, kwargs), results)
         for tensor in results:
             self._hold(tensor)
         if self.recording and not self._is_silent(func, op, args, kwargs, results):
@@ -133,8 +131,6 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _hold(self, tensor: torch.Tensor) -> _Held:
         storage = storage_of(tensor)
-        if storage is None and self.fake:
-            raise SparseFakeError("a sparse tensor has no fake")
         owner: Any = tensor if storage is None else storage
         key = id(tensor) if storage is None else int(storage._cdata)
         held = self._held.get(key)

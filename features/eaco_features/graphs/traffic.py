@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from eaco_features.graphs.dynamic import sparse_parts
 from eaco_features.graphs.vocabulary import classify
 
 _GATHERS = frozenset({"gather", "embedding_bag"})
@@ -37,8 +38,7 @@ def bytes_of(tensor: torch.Tensor) -> int:
     them); of a sparse one, its indices and values."""
     storage = storage_of(tensor)
     if storage is None:
-        parts = (tensor._indices(), tensor._values()) if tensor.layout is torch.sparse_coo else ()
-        return sum(bytes_of(part) for part in parts)
+        return sum(part.numel() * part.element_size() for part in sparse_parts(tensor))
     return min(tensor.numel() * tensor.element_size(), int(storage.nbytes()))
 
 
@@ -54,7 +54,8 @@ def mutated(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torc
 def traffic(op: str, args: Any, kwargs: Any, written: Iterable[torch.Tensor]) -> tuple[int, int]:
     """(bytes read, bytes written) by an operation whose results and changed arguments are ``written``.
 
-    Gathers read the rows that they pick, scatters touch the rows that they are given; filling reads nothing.
+    Gathers read the rows that they pick, scatters and sparse updates touch the rows that they are given; filling
+    reads nothing.
     """
     out = list(written)
     n_written = sum(bytes_of(t) for t in out)
@@ -64,6 +65,10 @@ def traffic(op: str, args: Any, kwargs: Any, written: Iterable[torch.Tensor]) ->
         return sum(bytes_of(t) for t in inputs[1:]), n_written
     if kind in ("fill", "random") and (op.endswith(_LIKE[:1]) or op in _LIKE):
         return 0, n_written
+    sparse = [t for t in inputs if t.is_sparse]
+    if sparse and not inputs[0].is_sparse and (op.endswith("_") or op == "sparse_mask"):
+        rows = sum(p.numel() * p.element_size() for t in sparse for p in sparse_parts(t)[1:])
+        return sum(bytes_of(t) for t in sparse) + rows, rows
     n_read = sum(bytes_of(t) for t in inputs)
     if op == "embedding" or (kind in _GATHERS and not op.endswith("_backward")):
         return _gathered(op, inputs, out), n_written

@@ -1,4 +1,4 @@
-"""Which class of kernel an ATen operation is: the some forty words that a model sees instead of some 2,000 operation names."""
+"""Which class of kernel an ATen operation is: some forty words that a model sees, instead of 2,000 names."""
 
 from __future__ import annotations
 

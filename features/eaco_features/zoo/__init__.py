@@ -1,1 +1,1 @@
-"""Reference training jobs in plain torch, one module a family; each has ``build_job(batch_size) -> TrainingJob``."""
+"""Reference training jobs in plain torch, one module a family; ``build_<model>_<dataset>(batch_size)`` makes a job."""

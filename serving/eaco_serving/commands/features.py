@@ -12,12 +12,14 @@ if TYPE_CHECKING:
 
     from eaco_features.graphs.graph import ModelGraph
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Record the model graph of a training job.")
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="Model graphs of training jobs: record and list them."
+)
 
 
 @app.callback()
 def features() -> None:
-    """Record the model graph of a training job."""
+    """Model graphs of training jobs: record and list them."""
 
 
 @app.command()
@@ -44,9 +46,53 @@ def extract(
     console().print(summary_table(graph, batch_size))
 
 
+@app.command()
+def catalogue() -> None:
+    """List the reference jobs with the totals of their kept graphs."""
+    from rich.table import Table
+
+    from eaco_features.graphs.summary import totals
+    from eaco_features.zoo.catalogue import reference_jobs
+    from eaco_features.zoo.recorded import catalogue_graph
+    from eaco_serving.commands._common import console
+
+    table = Table("job", "batch size", "parameters", "GFLOP a sample", "kernels", "peak MiB, estimated")
+    for job in reference_jobs():
+        graph = catalogue_graph(job.name)
+        found = totals(graph, graph.recording.batch_size)
+        gflop = sum(found.flops.values()) / 1e9 / found.samples
+        numbers = (f"{found.parameter_count:,}", f"{gflop:.4g}", f"{sum(found.kernels.values()):,}")
+        table.add_row(job.name, str(found.batch_size), *numbers, f"{found.peak_memory_mib:,.0f}")
+    console().print(table)
+
+
+@app.command("record-catalogue")
+def record_again(
+    names: Annotated[list[str] | None, typer.Argument(help="Reference jobs; all unless named.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder to write the graphs to.")] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+) -> None:
+    """Record the reference jobs again and say which graphs differ from the kept ones."""
+    from rich.table import Table
+
+    from eaco_datasets.errors import EacoError
+    from eaco_features.zoo.recorded import keep, record_catalogue
+    from eaco_serving.commands._common import console
+
+    table = Table("job", "kernels", "CPU s", "kept graph")
+    differ = []
+    for one in record_catalogue(names or [], workers=workers):
+        table.add_row(one.name, f"{len(one.graph):,}", f"{one.cpu_s:.1f}", "the same" if one.unchanged else "DIFFERS")
+        differ += [] if one.unchanged else [one.name]
+        if output is not None:
+            keep(one, output)
+    console().print(table)
+    if differ and output is None:
+        raise EacoError(f"{len(differ)} kept graph(s) differ from what was recorded: {', '.join(differ)}")
+
+
 def summary_table(graph: ModelGraph, batch_size: int) -> Table:
     """What a person wants to know of a graph first."""
-    from rich.markup import escape
     from rich.table import Table
 
     from eaco_features.graphs.coarse import coarsen
@@ -55,7 +101,7 @@ def summary_table(graph: ModelGraph, batch_size: int) -> Table:
 
     found = totals(graph, batch_size)
     recording = graph.recording
-    table = Table("what", *PHASES, "step", title=escape(f"{graph.name} at batch size {batch_size}"))
+    table = Table("what", *PHASES, "step", title=f"{graph.name} at batch size {batch_size}")
     moved = {phase: value / 2**20 for phase, value in found.bytes_moved.items()}
     gflop = {phase: value / 1e9 for phase, value in found.flops.items()}
     for label, parts, form in (

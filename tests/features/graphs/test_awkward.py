@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +30,7 @@ FRIENDLY = (  # noqa: SIM905
     " per_sample_loop ctc packed_lstm deep_copied_transformer gradient_penalty lbfgs logs_its_loss"
     " model_made_at_import numpy_inside bidirectional_gru learned_attention_bias terabyte_on_fake_tensors"
 ).split()
-REAL = {"numpy_inside", "sparse_gradient"}
+REAL = {"numpy_inside"}
 NOT_AFFINE = {"per_sample_loop"}
 
 
@@ -182,13 +182,18 @@ def test_a_hostile_job_costs_one_line(outcomes: dict[str, ModelGraph | EacoError
     assert "\n" not in str(error)
 
 
+def _running(word: str) -> bool:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if word.encode() in path.read_bytes():
+                return True
+    return False
+
+
 @pytest.mark.slow
 def test_a_job_that_forks_is_recorded_and_leaves_no_process(outcomes: dict[str, ModelGraph | EacoError]) -> None:
     assert isinstance(outcomes["forks"], ModelGraph)
-    commands = [
-        path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if os.access(path, os.R_OK) and path.exists()
-    ]
-    assert not any(b"awkward_jobs:forks" in command for command in commands)
+    assert any(not _running("awkward_jobs:forks") for _ in range(500))  # a killed process takes a moment to end
 
 
 @pytest.mark.slow

@@ -173,6 +173,25 @@ def test_bytes_of_an_embedding_are_those_of_the_rows_it_picks() -> None:
     assert graph.at(10).bytes_written[at] == 10 * 3 * 16 * FLOAT
 
 
+@pytest.mark.parametrize("mode", ["fake", "real"])
+def test_a_sparse_update_touches_the_rows_it_is_given(mode: Any) -> None:
+    def build_job(batch_size: int) -> TrainingJob:
+        table = nn.Embedding(50_000, 16, sparse=True)
+        index = torch.arange(batch_size)
+        optimizer = torch.optim.SGD(table.parameters(), lr=0.1)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            table(index).sum().backward()
+            optimizer.step()
+
+        return TrainingJob(step, [table], [optimizer])
+
+    (update,) = [kernel for kernel in trace(build_job, 10, mode=mode).kernels if kernel.phase == "opt"]
+    rows = 10 * 16 * FLOAT
+    assert (update.bytes_read, update.bytes_written) == (2 * rows + 10 * LONG, rows)
+
+
 def test_saved_activations_optimizer_state_and_memory() -> None:
     """Linear, ReLU, Linear: kept are the input of the second layer (ReLU's own output); the input is not a result."""
 
