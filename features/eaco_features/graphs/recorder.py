@@ -198,6 +198,9 @@ def _surroundings(tape: Tape, mode: Mode) -> Iterator[ExitStack]:
         stack.enter_context(patch.object(logging.getLogger(FakeTensorMode.__module__), "disabled", True))
         stack.enter_context(torch.random.fork_rng(devices=[]))
         stack.enter_context(torch.enable_grad())
+        if gc.get_freeze_count() == 0:
+            gc.freeze()  # collecting before the second step then looks at the job's objects only
+            stack.callback(gc.unfreeze)
         torch.manual_seed(0)
         random.seed(0)
         stack.enter_context(fused_kernels(guess_lengths=tape.fake, on_pack=tape.note_guess))
