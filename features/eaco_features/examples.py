@@ -13,17 +13,24 @@ from eaco_datasets.errors import DataError, UnknownNameError
 from eaco_datasets.gpus import gpu_specs
 from eaco_datasets.types import MAX_JOBS, PRECISIONS, SHARING_MODES
 from eaco_features.sets import SOLO_FIELDS, BoolArray, ConfigKey, FloatArray, IntArray, SetBatch
+from eaco_features.zoo.catalogue import reference_of
 
 _ROLES = {
     "relative_speed": ("colocated",),
     "mem_mib": ("colocated",),
     "gpu_util_pct": ("colocated",),
+    "mem_util_pct": ("colocated",),
     "gpu_power_w": ("solo",),
     "node_power_w": ("solo", "colocated"),
+    "epoch_s": ("solo",),
 }
 TARGETS: tuple[str, ...] = tuple(_ROLES)
-"""Columns of the profile table that can be learned. All but ``relative_speed`` belong to the GPU or the node as a
-whole and are repeated on each job's row."""
+"""Columns of the profile table that can be learned. ``relative_speed`` and ``epoch_s`` are the job's own; the others
+belong to the GPU or the node as a whole and are repeated on each job's row."""
+
+_OF_A_JOB_ALONE = ("gpu_power_w", "epoch_s")
+_ALSO_COLD = ("gpu_util_pct", "mem_util_pct", "mem_mib")
+"""Measured of sets; when nothing but the graph is given, of jobs alone."""
 
 _T = TypeVar("_T", bound=np.generic)
 _CONFIG = ["family", "dataset", "batch_size", "precision", "optimizer"]
@@ -58,12 +65,18 @@ class Examples:
         )
 
 
-def examples_from_profiles(profiles: pd.DataFrame, target: str) -> Examples:
+def examples_from_profiles(profiles: pd.DataFrame, target: str, *, cold: bool = False) -> Examples:
     """Join each job with its solo profile and line the target up.
 
-    ``relative_speed``, ``mem_mib`` and ``gpu_util_pct`` take the co-located measurements, ``gpu_power_w`` the solo
-    ones, ``node_power_w`` both. For a target measured on solo rows no solo profile is joined: it would hold the
-    answer. A solo profile is the median over the repeats of the same config, GPU type, GPU count and source.
+    ``relative_speed``, ``mem_mib``, ``gpu_util_pct`` and ``mem_util_pct`` take the co-located measurements,
+    ``gpu_power_w`` and ``epoch_s`` the solo ones, ``node_power_w`` both. For a target measured on solo rows no solo
+    profile is joined: it would hold the answer. A solo profile is the median over the repeats of the same config, GPU
+    type, GPU count and source. A row without an epoch time has that of its throughput and its data set's size in the
+    catalogue of reference jobs.
+
+    ``cold`` asks what can be said of jobs whose graph alone is known: memory and utilisation are then those of the
+    solo rows, without a solo profile. (The co-located rows of ``relative_speed`` stay as they are: who evaluates takes
+    the held-out job's solo profile away.)
 
     Raises:
         UnknownNameError: ``target`` is none of ``TARGETS``.
@@ -71,19 +84,20 @@ def examples_from_profiles(profiles: pd.DataFrame, target: str) -> Examples:
     """
     if target not in _ROLES:
         raise UnknownNameError("target", target, TARGETS)
-    rows = profiles[profiles["role"].isin(_ROLES[target])].reset_index(drop=True)
-    if target == "gpu_power_w":
-        rows = rows[rows["gpu_power_w"].notna()].reset_index(drop=True)
+    alone = target in _OF_A_JOB_ALONE or (cold and target in _ALSO_COLD)
+    roles = ("solo",) if alone else _ROLES[target]
+    rows = _plain_config(profiles[profiles["role"].isin(roles)].reset_index(drop=True))
+    if target == "epoch_s":
+        rows = rows.assign(epoch_s=_epoch_s(rows))
+    if alone:
+        rows = rows[rows[target].notna()].reset_index(drop=True)
     if not rows[target].notna().any():
-        raise DataError(
-            f"no {' or '.join(_ROLES[target])} row has {target}", where="profiles", expected="some measured"
-        )
-    rows = _plain_config(rows)
+        raise DataError(f"no {' or '.join(roles)} row has {target}", where="profiles", expected="some measured")
     at_set, ids = pd.factorize(rows["measurement_id"].astype(str))
     at = (np.asarray(at_set, dtype=np.int64), rows["job_index"].to_numpy(dtype=np.int64))
     first = np.unique(at[0], return_index=True)[1]
     solo = np.full((len(rows), len(SOLO_FIELDS)), np.nan)
-    if target != "gpu_power_w":
+    if not alone:
         solo = _solo_columns(rows, profiles)
     sets = _sets(rows, at, first, len(ids), solo)
     observed = rows[target].where(rows["outcome"] == "ok").to_numpy(dtype=float, na_value=np.nan)
@@ -117,6 +131,18 @@ def best_provenance(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     rank = rows["provenance"].map({"measured": 0, "published": 0, "simulated": 1, "imputed": 2})
     best = rank.groupby([rows[key] for key in keys]).transform("min")
     return rows[rank == best]
+
+
+def _epoch_s(rows: pd.DataFrame) -> pd.Series[float]:
+    """Measured epoch times, and where there is none the data set's size over the throughput; NaN where unknown."""
+    keys = list(zip(rows["family"], rows["dataset"], strict=True))
+    size_of = {
+        key: job.samples_per_epoch for key in dict.fromkeys(keys) if (job := reference_of(key[0], key[1] or None))
+    }
+    sizes = np.array([size_of.get(key) or np.nan for key in keys])
+    measured = rows["epoch_s"].to_numpy(dtype=float, na_value=np.nan)
+    derived = sizes / rows["throughput_samples_s"].to_numpy(dtype=float, na_value=np.nan)
+    return pd.Series(np.where(np.isnan(measured), derived, measured), index=rows.index)
 
 
 def _solo_columns(rows: pd.DataFrame, profiles: pd.DataFrame) -> FloatArray:
@@ -158,6 +184,7 @@ def _sets(
         batch_size=_place(np.where(batch_size > 0, batch_size, np.nan), at, n_sets, np.nan),
         precision=_place(precision, at, n_sets, -1),
         solo=_place(solo, at, n_sets, np.nan),
+        samples_per_epoch=np.full(placed_family.shape, np.nan),
         gpus=tuple(str(g) for g in gpus),
         families=tuple(str(f) for f in families),
         configs=tuple(ConfigKey(*key) for key in configs),

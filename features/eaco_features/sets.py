@@ -10,13 +10,16 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eaco_datasets.errors import InputError
-from eaco_datasets.types import MAX_JOBS, PRECISIONS, SHARING_MODES, CoLocation, SoloProfile
+from eaco_datasets.types import MAX_JOBS, PRECISIONS, SHARING_MODES, CoLocation, Precision, SoloProfile
+
+if TYPE_CHECKING:
+    from eaco_features.job_graphs import GraphBook
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -34,7 +37,7 @@ class ConfigKey(NamedTuple):
     family: str
     dataset: str
     batch_size: int
-    precision: str
+    precision: Precision
     optimizer: str
 
 
@@ -56,9 +59,11 @@ class SetBatch:
     batch_size: FloatArray  # (n_sets, MAX_JOBS)
     precision: IntArray  # (n_sets, MAX_JOBS) index into PRECISIONS
     solo: FloatArray  # (n_sets, MAX_JOBS, len(SOLO_FIELDS))
+    samples_per_epoch: FloatArray  # (n_sets, MAX_JOBS) the caller's figure; NaN = that of the catalogue, if any
     gpus: tuple[str, ...]
     families: tuple[str, ...]
     configs: tuple[ConfigKey, ...]
+    graphs: GraphBook | None = None  # where the jobs' graphs are looked up; None is the catalogue
 
     def __len__(self) -> int:
         return len(self.gpu)
@@ -141,8 +146,8 @@ _SHARING_CODE = {name: code for code, name in enumerate(SHARING_MODES)}
 _solo_numbers: Callable[[SoloProfile], tuple[float | None, ...]] = attrgetter(*SOLO_FIELDS)
 
 
-def sets_from_colocations(colocations: Sequence[CoLocation]) -> SetBatch:
-    """Columns of the given co-locations, in order.
+def sets_from_colocations(colocations: Sequence[CoLocation], graphs: GraphBook | None = None) -> SetBatch:
+    """Columns of the given co-locations, in order; ``graphs`` is where their jobs' graphs are looked up.
 
     Raises:
         InputError: a set without a job or with more than ``MAX_JOBS``.
@@ -152,7 +157,7 @@ def sets_from_colocations(colocations: Sequence[CoLocation]) -> SetBatch:
     at_set: list[int] = []
     at_job: list[int] = []
     codes: list[tuple[int, int, int]] = []
-    batch_sizes: list[float] = []
+    numbers: list[tuple[float, float | None]] = []
     solos: list[tuple[float | None, ...]] = []
     for i, colocation in enumerate(colocations):
         if not 1 <= len(colocation.jobs) <= MAX_JOBS:
@@ -166,14 +171,14 @@ def sets_from_colocations(colocations: Sequence[CoLocation]) -> SetBatch:
             at_set.append(i)
             at_job.append(j)
             codes.append((families.code(job.family), configs.code(key), _PRECISION_CODE[job.precision]))
-            batch_sizes.append(float(job.batch_size))
+            numbers.append((float(job.batch_size), job.samples_per_epoch))
             solos.append(_solo_numbers(job.solo))  # an unknown one, None, becomes NaN below
     shape = (n, MAX_JOBS)
     at = (np.array(at_set, dtype=np.int64), np.array(at_job, dtype=np.int64))
     coded = np.full((*shape, 3), -1, dtype=np.int64)
     coded[at] = np.array(codes, dtype=np.int64).reshape(-1, 3)
-    batch_size = np.full(shape, np.nan)
-    batch_size[at] = batch_sizes
+    batch_size, samples = np.full((2, *shape), np.nan)
+    batch_size[at], samples[at] = np.array(numbers, dtype=float).reshape(-1, 2).T
     solo_columns = np.full((*shape, len(SOLO_FIELDS)), np.nan)
     solo_columns[at] = np.array(solos, dtype=float).reshape(-1, len(SOLO_FIELDS))
     return SetBatch(
@@ -187,7 +192,9 @@ def sets_from_colocations(colocations: Sequence[CoLocation]) -> SetBatch:
         batch_size=batch_size,
         precision=coded[:, :, 2],
         solo=solo_columns,
+        samples_per_epoch=samples,
         gpus=tuple(str(g) for g in gpus.vocabulary()),
         families=tuple(str(f) for f in families.vocabulary()),
         configs=tuple(c for c in configs.vocabulary() if isinstance(c, ConfigKey)),
+        graphs=graphs,
     )

@@ -61,6 +61,8 @@ _MAKERS: Mapping[str, Mapping[str, Maker]] = {
         "sum-and-cap": _fixed(SumAndCap),
         "mean": _fixed(Mean, "gpu_util_pct"),
     },
+    "mem_util_pct": {"mean": _fixed(Mean, "mem_util_pct")},
+    "epoch_s": {"mean": _fixed(Mean, "epoch_s")},
 }
 
 _BASELINES: Mapping[str, tuple[str, ...]] = {
@@ -69,6 +71,8 @@ _BASELINES: Mapping[str, tuple[str, ...]] = {
     "node_power_w": ("mean", "line"),
     "mem_mib": ("mean",),
     "gpu_util_pct": ("mean", "sum-and-cap"),
+    "mem_util_pct": ("mean",),
+    "epoch_s": ("mean",),
 }
 
 

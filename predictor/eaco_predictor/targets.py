@@ -70,6 +70,8 @@ TARGET_SPECS: Mapping[str, Target] = {
         Target("node_power_w", "W", True, False, None, _positive),
         Target("mem_mib", "MiB", True, True, None, _positive),
         Target("gpu_util_pct", "%", True, True, None, _percent),
+        Target("mem_util_pct", "%", True, True, None, _percent),
+        Target("epoch_s", "s", False, False, None, _positive),
     )
 }
 

@@ -56,6 +56,7 @@ def build_examples(
             batch_size=batch_size,
             precision=np.where(family >= 0, 0, -1),
             solo=np.full((*shape, len(SOLO_FIELDS)), np.nan),
+            samples_per_epoch=np.full(shape, np.nan),
             gpus=gpu_names,
             families=families,
             configs=configs,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -125,9 +126,18 @@ def graph_features(graph: ModelGraph, batch_size: int) -> FloatArray:
     return np.array(values, dtype=np.float64)
 
 
-def roofline_s(graph: ModelGraph, batch_size: int, gpu: GpuSpec, precision: Precision) -> float:
-    """Time in s below which the step cannot come on this GPU, but for overlap: sum over nodes of max(FLOPs / peak,
-    bytes / bandwidth), plus launches x ``LAUNCH_S`` (Williams et al. 2009, roofline; data-sheet peaks).
+class RooflineParts(NamedTuple):
+    """A step on a GPU at data-sheet peaks: ``busy_s`` is the sum over nodes of max(FLOPs / peak, bytes / bandwidth),
+    ``compute_s`` and ``memory_s`` the sums of its two terms; ``launches`` counts kernels."""
+
+    busy_s: float
+    compute_s: float
+    memory_s: float
+    launches: int
+
+
+def roofline_parts(graph: ModelGraph, batch_size: int, gpu: GpuSpec, precision: Precision) -> RooflineParts:
+    """Roofline times of one training step (Williams et al. 2009; data-sheet peaks).
 
     With ``amp`` or ``bf16``, nodes recorded in 32 bit that tensor cores take run at the 16-bit peak and move half the
     bytes; nodes recorded in 16 bit do so under any precision.
@@ -142,9 +152,25 @@ def roofline_s(graph: ModelGraph, batch_size: int, gpu: GpuSpec, precision: Prec
         single = np.array([dtype == "float32" for dtype in graph.dtype], dtype=bool)
         half |= single & np.array([kind in TENSOR_CORE_CLASSES for kind in graph.op_class], dtype=bool)
     peak_flops = np.where(half, max(gpu.amp_tflops, gpu.fp32_tflops), gpu.fp32_tflops) * 1e12
-    moved = costs.bytes_moved * np.where(half & ~recorded_half, 0.5, 1.0)
-    busy_s = np.maximum(costs.flops / peak_flops, moved / (gpu.bandwidth_gbs * 1e9)).sum()
-    return float(busy_s + graph.kernels.sum() * LAUNCH_S)
+    compute_s = costs.flops / peak_flops
+    memory_s = costs.bytes_moved * np.where(half & ~recorded_half, 0.5, 1.0) / (gpu.bandwidth_gbs * 1e9)
+    return RooflineParts(
+        float(np.maximum(compute_s, memory_s).sum()),
+        float(compute_s.sum()),
+        float(memory_s.sum()),
+        int(graph.kernels.sum()),
+    )
+
+
+def roofline_s(graph: ModelGraph, batch_size: int, gpu: GpuSpec, precision: Precision) -> float:
+    """Time in s below which the step cannot come on this GPU, but for overlap: ``busy_s`` of ``roofline_parts`` plus
+    launches x ``LAUNCH_S``.
+
+    Raises:
+        InputError: the batch size is below 1.
+    """
+    parts = roofline_parts(graph, batch_size, gpu, precision)
+    return parts.busy_s + parts.launches * LAUNCH_S
 
 
 def _small(graph: ModelGraph, costs: StepCosts) -> BoolArray:

@@ -152,6 +152,7 @@ def each_alone(sets: SetBatch, target: FloatArray) -> tuple[SetBatch, FloatArray
         batch_size=moved(sets.batch_size, np.nan),
         precision=moved(sets.precision, -1),
         solo=moved(sets.solo, np.nan),
+        samples_per_epoch=moved(sets.samples_per_epoch, np.nan),
     )
     return alone, moved(target, np.nan)
 
