@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from types import MappingProxyType
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -23,7 +22,7 @@ from eaco_features.zoo.recorded import catalogue_graph
 class GraphBook:
     """Graphs by job: those registered under a family slug, then those of the catalogue's reference jobs."""
 
-    registered: Mapping[str, ModelGraph] = MappingProxyType({})
+    registered: Mapping[str, ModelGraph] = field(default_factory=dict)
 
     def graph(self, config: ConfigKey) -> ModelGraph | None:
         """The graph of a job config, or None where neither its family nor its data set has one."""
@@ -38,7 +37,7 @@ class GraphBook:
 
     def with_graph(self, family: str, graph: ModelGraph) -> GraphBook:
         """The same book with one more graph."""
-        return replace(self, registered=MappingProxyType({**self.registered, family: graph}))
+        return replace(self, registered={**self.registered, family: graph})
 
 
 CATALOGUE = GraphBook()
