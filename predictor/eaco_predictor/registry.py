@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from eaco_datasets.errors import UnknownNameError
 from eaco_predictor.models.baselines import Mean, NoInterference, TimeSlice
 from eaco_predictor.models.by_name import LightGBMByName
 from eaco_predictor.models.ensemble import Ensemble
+from eaco_predictor.models.graph_trees import GraphTrees
 from eaco_predictor.models.matrix_models import Forest, LightGBM, Ridge, ShallowForest
 from eaco_predictor.models.repeat_reading import RepeatReading
+from eaco_predictor.models.roofline import (
+    RooflineEpoch,
+    RooflineMemory,
+    RooflineMemUtil,
+    RooflineModel,
+    RooflinePower,
+    RooflineUtil,
+)
 from eaco_predictor.models.set_models import NodePower, NodePowerLine, SoftSum, SumAndCap, SumOfSolos
 from eaco_predictor.models.soft_minimum import SoftMinimum
 from eaco_predictor.models.solo_power import SoftCap
@@ -21,12 +31,19 @@ Maker = Callable[[int], TargetModel]
 """Makes an unfitted model from a seed."""
 
 
-def _seeded(model: Callable[..., TargetModel], target: str) -> Maker:
-    return partial(model, target)
+def _seeded(model: Callable[..., TargetModel], target: str, **fixed: Any) -> Maker:
+    return partial(model, target, **fixed)
 
 
 def _fixed(model: Callable[..., TargetModel], *arguments: str) -> Maker:
     return lambda _seed: model(*arguments)
+
+
+def _graph_trees(target: str, roofline: Callable[[], RooflineModel]) -> dict[str, Maker]:
+    return {
+        "lightgbm-graph": _seeded(GraphTrees, target),
+        "roofline-lightgbm": lambda seed: GraphTrees(target, seed, roofline()),
+    }
 
 
 _MAKERS: Mapping[str, Mapping[str, Maker]] = {
@@ -37,12 +54,16 @@ _MAKERS: Mapping[str, Mapping[str, Maker]] = {
         "time-slice": _fixed(TimeSlice),
         "soft-minimum": _fixed(SoftMinimum),
         "ridge": _seeded(Ridge, "relative_speed"),
+        "lightgbm-graph": _seeded(LightGBM, "relative_speed", inputs="graph"),
+        "lightgbm-both": _seeded(LightGBM, "relative_speed", inputs="both"),
         "forest": _seeded(Forest, "relative_speed"),
         "shallow-forest": _seeded(ShallowForest, "relative_speed"),
         "lightgbm": _seeded(LightGBM, "relative_speed"),
     },
     "gpu_power_w": {
         "soft-cap": _fixed(SoftCap),
+        "roofline": _fixed(RooflinePower),
+        **_graph_trees("gpu_power_w", RooflinePower),
         "mean": _fixed(Mean, "gpu_power_w"),
         "repeat-reading": _fixed(RepeatReading),
         "ridge": _seeded(Ridge, "gpu_power_w"),
@@ -55,14 +76,29 @@ _MAKERS: Mapping[str, Mapping[str, Maker]] = {
         "mean": _fixed(Mean, "node_power_w"),
         "line": _fixed(NodePowerLine),
     },
-    "mem_mib": {"sum-of-solos": _fixed(SumOfSolos), "mean": _fixed(Mean, "mem_mib")},
+    "mem_mib": {
+        "sum-of-solos": _fixed(SumOfSolos),
+        "mean": _fixed(Mean, "mem_mib"),
+        "roofline": _fixed(RooflineMemory),
+        **_graph_trees("mem_mib", RooflineMemory),
+    },
     "gpu_util_pct": {
         "soft-sum": _fixed(SoftSum),
         "sum-and-cap": _fixed(SumAndCap),
         "mean": _fixed(Mean, "gpu_util_pct"),
+        "roofline": _fixed(RooflineUtil),
+        **_graph_trees("gpu_util_pct", RooflineUtil),
     },
-    "mem_util_pct": {"mean": _fixed(Mean, "mem_util_pct")},
-    "epoch_s": {"mean": _fixed(Mean, "epoch_s")},
+    "mem_util_pct": {
+        "roofline": _fixed(RooflineMemUtil),
+        **_graph_trees("mem_util_pct", RooflineMemUtil),
+        "mean": _fixed(Mean, "mem_util_pct"),
+    },
+    "epoch_s": {
+        "roofline": _fixed(RooflineEpoch),
+        **_graph_trees("epoch_s", RooflineEpoch),
+        "mean": _fixed(Mean, "epoch_s"),
+    },
 }
 
 _BASELINES: Mapping[str, tuple[str, ...]] = {

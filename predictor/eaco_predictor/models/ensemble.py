@@ -71,7 +71,8 @@ class Ensemble:
 
     def _tree_makers(self) -> dict[str, Callable[[], TargetModel]]:
         makers: dict[str, Callable[[], TargetModel]] = {
-            f"{ShallowForest.name}-{leaf}": partial(ShallowForest, self.target, self.seed, leaf) for leaf in MIN_LEAVES
+            f"{ShallowForest.name}-{leaf}": partial(ShallowForest, self.target, self.seed, min_leaf=leaf)
+            for leaf in MIN_LEAVES
         }
         return {**makers, LightGBM.name: partial(LightGBM, self.target, self.seed)}
 

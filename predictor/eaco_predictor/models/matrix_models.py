@@ -12,11 +12,8 @@ from sklearn.linear_model import Ridge as SklearnRidge
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from eaco_features.schema import FEATURES
 from eaco_features.sets import FloatArray
-from eaco_predictor.models.base import MatrixModel
-
-_LOADS = [-1 if feature.load else 0 for feature in FEATURES]
+from eaco_predictor.models.base import Inputs, MatrixModel, input_features
 
 
 def _imputer() -> SimpleImputer:
@@ -86,7 +83,7 @@ class _LightGBM(MatrixModel):
             **self._parameters(),
         }
         if self.target == "relative_speed":
-            parameters["monotone_constraints"] = _LOADS
+            parameters["monotone_constraints"] = [-1 if f.load else 0 for f in input_features(self.inputs)]
         self._centre = float(np.average(target, weights=weights))  # a tree that cannot split must say the mean, not 0
         centred = target - self._centre
         data = lightgbm.Dataset(features, label=centred, weight=weights, categorical_feature=self._categories())
@@ -114,8 +111,15 @@ class ShallowForest(_LightGBM):
     name: ClassVar[str] = "shallow-forest"
     equal_families: ClassVar[bool] = True
 
-    def __init__(self, target: str = "relative_speed", seed: int = 0, min_leaf: int = 80, n_trees: int = 100) -> None:
-        super().__init__(target, seed)
+    def __init__(
+        self,
+        target: str = "relative_speed",
+        seed: int = 0,
+        inputs: Inputs = "solo",
+        min_leaf: int = 80,
+        n_trees: int = 100,
+    ) -> None:
+        super().__init__(target, seed, inputs)
         self.min_leaf, self.n_trees = min_leaf, n_trees
 
     def _rounds(self) -> int:
