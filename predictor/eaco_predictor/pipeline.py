@@ -17,6 +17,7 @@ from eaco_predictor.models.solo_power import each_alone, workload_codes
 from eaco_predictor.observations import Correction, JobKey, Spread, corrections, error_spread, job_codes, per_job
 from eaco_predictor.protocol import OutOfFamily, TargetModel
 from eaco_predictor.registry import default_model, make_model
+from eaco_predictor.solo_fill import SoloFill, each_cold
 from eaco_predictor.targets import target_spec
 
 CALIBRATION_DRAWS = 5
@@ -64,10 +65,17 @@ class TargetPipeline:
         seed: seeds whatever is random inside.
         intervals: calibrate the 90 % interval on held-out families (refits the model once a family, if the model does
             not predict out of family by itself). Without, both bounds are the mean and observations correct nothing.
+        cold: for jobs of which nothing but the graph is known. What is learned from are the training jobs as if they
+            were such, so that the model and its interval know how wrong a predicted solo profile is.
+
+    For relative speed, what is unknown of a job's solo profile is predicted from its graph (``SoloFill``), in training
+    as in use.
     """
 
-    def __init__(self, target: str, model: str | None = None, *, seed: int = 0, intervals: bool = True) -> None:
-        self.spec = target_spec(target)
+    def __init__(
+        self, target: str, model: str | None = None, *, seed: int = 0, intervals: bool = True, cold: bool = False
+    ) -> None:
+        self.spec, self.cold = target_spec(target), cold
         self.model_name = model or default_model(target)
         self.seed, self.intervals = seed, intervals
         self.model: TargetModel = self._make()
@@ -75,6 +83,7 @@ class TargetPipeline:
         self._spread = Spread(1e-9, 1.0)
         self._corrections: Mapping[JobKey, Correction] = {}
         self.errors: HeldOutErrors | None = None
+        self._fill: SoloFill | None = None
         self._fitted = self._observed = False
 
     def fit(self, sets: SetBatch, target: FloatArray) -> Self:
@@ -83,8 +92,13 @@ class TargetPipeline:
         Raises:
             DataError: no target is known, or none of the known ones can be predicted.
         """
-        known = known_targets(sets, target)
-        clipped = self.spec.clipped(target)
+        known_targets(sets, target)
+        if self.spec.name == "relative_speed":
+            self._fill = SoloFill().fit(sets)
+            if self.cold:
+                sets, target = each_cold(sets, target)
+            sets = self._fill.fill(sets)
+        known, clipped = known_targets(sets, target), self.spec.clipped(target)
         self.model.fit(sets, clipped)
         self._fitted = True
         if self.intervals:
@@ -98,6 +112,7 @@ class TargetPipeline:
             NotReadyError: before ``fit``.
         """
         self._needs_fit()
+        sets = self._filled(sets)
         mean = self.model.predict(sets)
         scale = self._scale(mean)
         certain = (sets.n_jobs == 1)[:, None] & self.spec.known_alone
@@ -119,6 +134,7 @@ class TargetPipeline:
             NotReadyError: before ``fit``.
         """
         self._needs_fit()
+        sets = self._filled(sets)
         observed = copy(self)
         if isinstance(self.model, ObservingModel):
             observed.model, observed._observed = self.model.observe(sets, target), True
@@ -128,6 +144,9 @@ class TargetPipeline:
         error = (self.spec.clipped(target) - mean) / self._scale(mean)
         observed._corrections = corrections(sets, error, known, self._spread, self._corrections)
         return observed
+
+    def _filled(self, sets: SetBatch) -> SetBatch:
+        return sets if self._fill is None else self._fill.fill(sets)
 
     def _make(self) -> TargetModel:
         return make_model(self.spec.name, self.model_name, self.seed)

@@ -11,6 +11,7 @@ sample (loading the data) and ``p`` how well the two overlap (1 = not at all). `
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -64,11 +65,23 @@ class RooflineModel(ABC):
         "overlap": OVERLAP,
     }
 
+    def __init__(self) -> None:
+        self.parameters = {name: prior.value for name, prior in self.priors.items()}
+        self.gpu_factor: Mapping[str, float] = {}
+
+    @classmethod
+    def of_priors(cls, other: RooflineModel | None = None) -> Self:
+        """An unfitted model that answers with its priors, and with the parameters that it shares with another one."""
+        model = cls()
+        if other is not None:
+            model.parameters |= {name: value for name, value in other.parameters.items() if name in cls.priors}
+            model.gpu_factor = other.gpu_factor
+        return model
+
     def fit(self, sets: SetBatch, target: FloatArray) -> Self:
         known = known_targets(sets, target)
         self._learn_of_data(sets, target)
-        self.parameters = {name: prior.value for name, prior in self.priors.items()}
-        self.gpu_factor: dict[str, float] = {}
+        self.parameters, self.gpu_factor = type(self).of_priors().parameters, {}
         known &= np.isfinite(self._formula(sets)) & (target > 0)
         if not known.any():
             raise DataError(
@@ -129,6 +142,10 @@ class RooflineEpoch(RooflineModel):
     """Epoch time = step time x steps in an epoch."""
 
     target: ClassVar[str] = "epoch_s"
+
+    def step_and_duty(self, sets: SetBatch) -> tuple[FloatArray, FloatArray]:
+        """Time of one step in s, and the share of it in which the GPU computes, each ``(n_sets, MAX_JOBS)``."""
+        return self._step(sets, _Columns.of(sets))
 
     def _formula(self, sets: SetBatch, columns: _Columns | None = None) -> FloatArray:
         columns = columns or _Columns.of(sets)
