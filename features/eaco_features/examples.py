@@ -110,6 +110,15 @@ def examples_from_profiles(profiles: pd.DataFrame, target: str, *, cold: bool = 
     )
 
 
+def solo_sets(profiles: pd.DataFrame) -> SetBatch:
+    """The jobs that ran alone at the GPU's default power limit, with their solo profiles; imputed rows left out."""
+    rows = solo_rows(profiles)
+    rows = rows[(rows["outcome"] == "ok") & (rows["provenance"] != "imputed")].reset_index(drop=True)
+    alone = np.arange(len(rows), dtype=np.int64)
+    solo = np.column_stack([rows[name].to_numpy(dtype=float, na_value=np.nan) for name in SOLO_FIELDS])
+    return _sets(rows, (alone, np.zeros_like(alone)), alone, len(rows), solo)
+
+
 def _plain_config(rows: pd.DataFrame) -> pd.DataFrame:
     """Config columns without nulls, so that they can be compared: unknown dataset or optimizer is ``""``."""
     plain: dict[str, Any] = {

@@ -32,7 +32,7 @@ def answer(
     version: str,
 ) -> list[SetPrediction]:
     """One answer a set. ``reasons`` says why a set is abstained on, ``provenance`` is by GPU type."""
-    speed = np.stack(columns.relative_speed, axis=2).tolist()
+    speed, pace = (np.stack(bounds, axis=2).tolist() for bounds in (columns.relative_speed, columns.pace))
     util, memory, power = (
         np.stack(quantity, axis=1).tolist() for quantity in (columns.gpu_util_pct, columns.mem_mib, columns.gpu_power_w)
     )
@@ -49,7 +49,7 @@ def answer(
         [*map(_needed_speed, colocation.jobs, solo), *[nan] * (MAX_JOBS - len(solo))]
         for colocation, solo in zip(sets, solo_epoch_s, strict=True)
     ]
-    miss = _miss_probabilities(needed, columns.relative_speed)
+    miss = _miss_probabilities(needed, columns.pace)
     answers = []
     for i, colocation in enumerate(sets):
         nearest = _nearest(near[first_row[i] : first_row[i + 1]], families)
@@ -57,7 +57,7 @@ def answer(
         if reasons[i] is not None:
             answers.append(_abstained(reasons[i], distant[i], nearest, version, shares))
             continue
-        jobs = tuple(map(_job, colocation.jobs, speed[i], solo_epoch_s[i], miss[i]))
+        jobs = tuple(map(_job, colocation.jobs, speed[i], pace[i], solo_epoch_s[i], miss[i]))
         gpu_power = _estimate(power[i])
         answers.append(
             SetPrediction(
@@ -122,16 +122,16 @@ def _solo_epoch_s(job: Job, epoch_s: float, throughput_samples_s: float) -> floa
     return None if isnan(epoch_s) else epoch_s
 
 
-def _job(job: Job, speed: Triple, solo_epoch_s: float | None, miss: float) -> JobPrediction:
-    """Times are solo time / relative speed, so the fastest speed bounds them from below."""
-    mean, lower, upper = speed
+def _job(job: Job, speed: Triple, pace: Triple, solo_epoch_s: float | None, miss: float) -> JobPrediction:
+    """Times are solo time / pace, so the fastest pace bounds them from below."""
+    mean, lower, upper = pace
     epoch = jct = None
     if solo_epoch_s is not None:
         epoch = Estimate(solo_epoch_s / mean, solo_epoch_s / upper, solo_epoch_s / lower)
         if job.remaining_epochs is not None:
             left = job.remaining_epochs
             jct = Estimate(left * epoch.mean, left * epoch.lower, left * epoch.upper)
-    return JobPrediction(job.job_id, Estimate(mean, lower, upper), epoch, jct, None if isnan(miss) else miss)
+    return JobPrediction(job.job_id, Estimate(*speed), epoch, jct, None if isnan(miss) else miss)
 
 
 def _needed_speed(job: Job, solo_epoch_s: float | None) -> float:
@@ -145,7 +145,7 @@ def _needed_speed(job: Job, solo_epoch_s: float | None) -> float:
 
 
 def _miss_probabilities(needed: list[list[float]], speed: Bounds) -> list[list[float]]:
-    """Probability that each job's relative speed stays below what its deadline needs ``(n_sets, MAX_JOBS)``.
+    """Probability that each job's pace stays below what its deadline needs ``(n_sets, MAX_JOBS)``.
 
     A job alone has no doubt about its speed: exactly on time is on time.
     """

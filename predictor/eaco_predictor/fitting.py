@@ -12,7 +12,7 @@ import pandas as pd
 from eaco_datasets.errors import DataError
 from eaco_datasets.schema import profiles_sha256
 from eaco_datasets.types import SHARING_MODES
-from eaco_features.examples import Examples, examples_from_profiles
+from eaco_features.examples import Examples, examples_from_profiles, solo_sets
 from eaco_features.schema import FEATURE_SCHEMA_VERSION
 from eaco_features.sets import FloatArray
 from eaco_predictor.distance import TrainingJobs
@@ -20,6 +20,7 @@ from eaco_predictor.pipeline import TargetPipeline
 from eaco_predictor.predictor import Parts, Predictor, PredictorInfo
 from eaco_predictor.registry import default_model
 from eaco_predictor.set_power import SetPower, provenance_shares
+from eaco_predictor.solo_fill import SoloFill
 from eaco_predictor.solos import SoloTable
 
 LIBRARIES = ("eaco", "numpy", "scipy", "scikit-learn", "lightgbm", "pandas")
@@ -55,6 +56,9 @@ def fit_predictor(profiles: pd.DataFrame, *, model: str | None = None, seed: int
     kinds = [str(kind) for kind in speeds.provenance[at_set, at_job]]
     parts = Parts(
         speed=speed,
+        cold_speed=TargetPipeline("relative_speed", name, seed=seed, cold=True).fit(speeds.sets, target),
+        cold_epoch=_cold_epoch(profiles, seed),
+        fill=SoloFill().fit(solo_sets(profiles)),
         util=_set_pipeline(profiles, "gpu_util_pct", seed),
         memory=_set_pipeline(profiles, "mem_mib", seed),
         power=SetPower.from_profiles(profiles),
@@ -99,6 +103,16 @@ def _set_pipeline(profiles: pd.DataFrame, target: str, seed: int) -> TargetPipel
         examples = examples_from_profiles(pd.concat([solo, solo.assign(role="colocated")]), target)
     try:
         return pipeline.fit(examples.sets, training_target(examples))
+    except DataError:
+        return None
+
+
+def _cold_epoch(profiles: pd.DataFrame, seed: int) -> TargetPipeline | None:
+    """Solo epoch times from graphs; None where no solo time of a job with a graph was measured."""
+    model = default_model("epoch_s", cold=True)
+    try:
+        examples = examples_from_profiles(profiles, "epoch_s", cold=True)
+        return TargetPipeline("epoch_s", model, seed=seed, cold=True).fit(examples.sets, training_target(examples))
     except DataError:
         return None
 

@@ -115,14 +115,15 @@ class TargetPipeline:
         sets = self._filled(sets)
         mean = self.model.predict(sets)
         scale = self._scale(mean)
-        certain = (sets.n_jobs == 1)[:, None] & self.spec.known_alone
+        certain = (sets.n_jobs == 1)[:, None] & self._sure_alone
         factor = np.ones(mean.shape)
         if self._corrections:
             shift, factor = per_job(sets, self._corrections, self._spread)
-            mean = np.where(certain, mean, self.spec.limit(sets, mean + shift * scale))
+            shifted = self._unlinked(self._linked(mean) + shift * scale)
+            mean = np.where(certain, mean, self.spec.limit(sets, shifted))
         factor = np.where(certain, 0.0, factor)
         interval = self._observed_interval if self._observed else self._interval
-        lower, upper = interval.bounds(mean, scale, factor)
+        lower, upper = map(self._unlinked, interval.bounds(self._linked(mean), scale, factor))
         return Bounds(
             mean, np.minimum(self.spec.limit(sets, lower), mean), np.maximum(self.spec.limit(sets, upper), mean)
         )
@@ -141,7 +142,7 @@ class TargetPipeline:
             return observed
         mean = self.model.predict(sets)
         known = sets.present & np.isfinite(target) & np.isfinite(mean)
-        error = (self.spec.clipped(target) - mean) / self._scale(mean)
+        error = (self._linked(self.spec.clipped(target)) - self._linked(mean)) / self._scale(mean)
         observed._corrections = corrections(sets, error, known, self._spread, self._corrections)
         return observed
 
@@ -155,9 +156,21 @@ class TargetPipeline:
         if not self._fitted:
             raise NotReadyError(f"the {self.spec.name} pipeline is not fitted yet")
 
+    @property
+    def _sure_alone(self) -> bool:
+        """Whether a job alone is known without doubt: its solo profile says so."""
+        return self.spec.known_alone and not (self.cold and self.spec.name != "relative_speed")
+
+    def _linked(self, values: FloatArray) -> FloatArray:
+        """Times are wrong by factors, so their errors are those of their logarithms."""
+        return np.log(np.maximum(values, 1e-9)) if self.spec.name == "epoch_s" else values
+
+    def _unlinked(self, values: FloatArray) -> FloatArray:
+        return np.exp(values) if self.spec.name == "epoch_s" else values
+
     def _scale(self, mean: FloatArray) -> FloatArray:
-        """Errors of a relative speed are of one size; those of watts, MiB and percent grow with the value."""
-        return np.ones_like(mean) if self.spec.name == "relative_speed" else np.maximum(mean, 1e-9)
+        """Errors of a relative speed and of log times are of one size; those of watts, MiB and percent grow with it."""
+        return np.ones_like(mean) if self.spec.name in ("relative_speed", "epoch_s") else np.maximum(mean, 1e-9)
 
     def _calibrate(self, sets: SetBatch, target: FloatArray, known: BoolArray) -> None:
         if isinstance(self.model, OutOfFamily):
@@ -179,11 +192,12 @@ class TargetPipeline:
             macro_mae(self.model.predict(sets)[rows], target[rows], sets.family[rows]),
             len(np.unique(sets.family[rows])),
         )
-        if self.spec.known_alone and not rows[sets.n_jobs > 1].any():
+        if self._sure_alone and not rows[sets.n_jobs > 1].any():
             self._interval = self._observed_interval = UNLEARNED
             return
-        error = (target - held_out) / self._scale(held_out)
-        self._interval = calibrate(held_out[rows], target[rows], self._scale(held_out)[rows], sets.family[rows])
+        predicted, observed, scale = self._linked(held_out), self._linked(target), self._scale(held_out)
+        error = (observed - predicted) / scale
+        self._interval = calibrate(predicted[rows], observed[rows], scale[rows], sets.family[rows])
         self._spread = error_spread(error[rows], job_codes(sets)[rows])
         self._observed_interval = self._interval
         if isinstance(self.model, ObservingModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -16,6 +16,7 @@ import numpy as np
 from eaco_datasets.errors import DataError
 from eaco_datasets.physics import DRIVER_RESERVE_MIB
 from eaco_datasets.types import SHARING_MODES, CoLocation
+from eaco_features.job_graphs import GraphBook
 from eaco_features.matrix import gpu_columns
 from eaco_features.schema import FEATURE_SCHEMA_VERSION
 from eaco_features.sets import BoolArray, FloatArray, IntArray, SetBatch, sets_from_colocations
@@ -25,6 +26,7 @@ from eaco_predictor.intervals import miss_probability
 from eaco_predictor.pipeline import Bounds, TargetPipeline
 from eaco_predictor.prediction import SetPrediction
 from eaco_predictor.set_power import SetBounds, SetPower
+from eaco_predictor.solo_fill import SoloFill
 from eaco_predictor.solos import SoloTable
 
 _MODEL_FILE, _MANIFEST_FILE = "predictor.joblib", "manifest.json"
@@ -62,6 +64,7 @@ class Columns(NamedTuple):
 
     sets: SetBatch
     relative_speed: Bounds
+    pace: Bounds
     gpu_util_pct: SetBounds
     mem_mib: SetBounds
     gpu_power_w: SetBounds
@@ -69,6 +72,7 @@ class Columns(NamedTuple):
     out_of_distribution: FloatArray
     nearest: IntArray
     solo_known: BoolArray
+    cold: BoolArray
 
 
 @dataclass(frozen=True)
@@ -77,9 +81,14 @@ class Parts:
 
     ``modes`` are the sharing modes of the training sets, for each GPU type.
     ``speed_provenance`` holds the shares of the training rows' provenance for each GPU type.
+    ``fill``, ``cold_speed`` and ``cold_epoch`` answer for jobs of which only the model graph is known: their solo
+    profile, their relative speed, and the doubt about their epoch time (None where no solo time was measured).
     """
 
     speed: TargetPipeline
+    cold_speed: TargetPipeline
+    cold_epoch: TargetPipeline | None
+    fill: SoloFill
     util: TargetPipeline | None
     memory: TargetPipeline | None
     power: SetPower
@@ -98,11 +107,14 @@ class Predictor:
     def __init__(self, info: PredictorInfo, parts: Parts) -> None:
         self.info, self.parts = info, parts
 
-    def predict(self, sets: Sequence[CoLocation]) -> list[SetPrediction]:
-        """One prediction a set, in order. A set that cannot be predicted is answered with ``abstained``."""
+    def predict(self, sets: Sequence[CoLocation], graphs: GraphBook | None = None) -> list[SetPrediction]:
+        """One prediction a set, in order. A set that cannot be predicted is answered with ``abstained``.
+
+        ``graphs`` is where the jobs' model graphs are looked up; the catalogue of reference jobs when None.
+        """
         if not sets:
             return []
-        batch = sets_from_colocations(sets)
+        batch = sets_from_colocations(sets, graphs)
         columns = self.predict_columns(batch)
         reasons: list[str | None] = [None] * len(sets)
         for i in np.flatnonzero(self._doubtful(columns)).tolist():
@@ -115,7 +127,13 @@ class Predictor:
         """The same as columns: one array a quantity, no loop over sets."""
         parts = self.parts
         filled, solo_known = parts.solos.fill(sets)
+        filled, cold = self._filled_from_graphs(filled, solo_known)
         speed = parts.speed.predict(filled)
+        pace = speed
+        if cold.any():
+            with_cold = np.asarray(cold.any(axis=1))[:, None]
+            speed = _chosen(with_cold, parts.cold_speed.predict(filled), speed)
+            pace = self._pace(filled, cold, speed)
         util = _of_set(parts.util, filled)
         memory = _of_set(parts.memory, filled)
         distance, nearest = parts.jobs.distances(filled)
@@ -125,6 +143,7 @@ class Predictor:
         return Columns(
             sets=filled,
             relative_speed=speed,
+            pace=pace,
             gpu_util_pct=util,
             mem_mib=memory,
             gpu_power_w=parts.power.predict(filled, util.mean),
@@ -132,7 +151,35 @@ class Predictor:
             out_of_distribution=out_of_distribution(worst),
             nearest=nearest,
             solo_known=solo_known,
+            cold=cold,
         )
+
+    def _filled_from_graphs(self, sets: SetBatch, solo_known: BoolArray) -> tuple[SetBatch, BoolArray]:
+        """Solo profiles of jobs that were never measured and state no utilisation, predicted where they have a graph.
+
+        Only where some job was measured alone on as many GPUs of the type, and not where this one ran out of memory.
+        Also which jobs these are ``(n_sets, MAX_JOBS)``.
+        """
+        unknown = sets.present & ~solo_known & np.isnan(sets.solo_of("gpu_util_pct"))
+        able = np.zeros(sets.present.shape, dtype=bool)
+        for i, j in zip(*np.nonzero(unknown), strict=True):
+            place = (sets.gpus[sets.gpu[i]], int(sets.num_gpus[i]))
+            measured = place in self.parts.solos.places
+            out_of_memory = self.parts.solos.ran_out_of_memory(*place, sets.configs[sets.config[i, j]])
+            able[i, j] = measured and not out_of_memory
+        if not able.any():
+            return sets, able
+        filled = self.parts.fill.fill(sets, able)
+        return filled, able & ~np.isnan(filled.solo_of("gpu_util_pct"))
+
+    def _pace(self, sets: SetBatch, cold: BoolArray, speed: Bounds) -> Bounds:
+        """The relative speed with the doubt about a cold job's solo time; both doubts at their worst at once."""
+        if self.parts.cold_epoch is None:
+            return speed
+        epoch = self.parts.cold_epoch.predict(replace(sets, samples_per_epoch=sets.batch_size * sets.num_gpus[:, None]))
+        given = np.isnan(epoch.mean) | ~cold
+        shortest, longest = (np.where(given, 1.0, bound / epoch.mean) for bound in (epoch.lower, epoch.upper))
+        return Bounds(speed.mean, speed.lower / longest, speed.upper / shortest)
 
     def provenance_of(self, gpu: str) -> dict[str, float]:
         """Shares of the provenance of what answers for a GPU type: relative speed and power count alike.
@@ -158,7 +205,7 @@ class Predictor:
         return mode in modes or "unknown" in modes | {mode}
 
     def _unknown_jobs(self, columns: Columns) -> BoolArray:
-        """Jobs of which nothing is known ``(n_sets, MAX_JOBS)``."""
+        """Jobs of which nothing is known, no graph either ``(n_sets, MAX_JOBS)``."""
         sets = columns.sets
         return sets.present & ~columns.solo_known & np.isnan(sets.solo_of("gpu_util_pct"))
 
@@ -178,7 +225,7 @@ class Predictor:
         job = f"job {key.family} (batch size {key.batch_size}, {key.precision})"
         if self.parts.solos.ran_out_of_memory(gpu, number, key):
             return f"{job} ran out of memory alone on {where}"
-        return f"{job} has no solo gpu_util_pct and its config was never measured on {where}"
+        return f"{job} has no solo gpu_util_pct, its config was never measured on {where}, and its graph cannot tell"
 
     def save(self, folder: Path) -> None:
         """Write the predictor into a folder: the fitted parts and a manifest with their SHA-256."""
@@ -217,6 +264,10 @@ class Predictor:
                 f"no readable predictor ({error})", where=str(folder), expected="a saved predictor"
             ) from error
         return cls(PredictorInfo(**info), _unpickled(folder, info["libraries"]))
+
+
+def _chosen(where: BoolArray, yes: Bounds, no: Bounds) -> Bounds:
+    return Bounds(*(np.where(where, one, other) for one, other in zip(yes, no, strict=True)))
 
 
 def _of_set(pipeline: TargetPipeline | None, sets: SetBatch) -> SetBounds:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 from eaco_datasets.errors import UnknownNameError
 from eaco_predictor.models.baselines import Mean, NoInterference, TimeSlice
 from eaco_predictor.models.by_name import LightGBMByName
 from eaco_predictor.models.ensemble import Ensemble
-from eaco_predictor.models.graph_trees import GraphTrees
-from eaco_predictor.models.matrix_models import Forest, LightGBM, Ridge, ShallowForest
+from eaco_predictor.models.graph_trees import GraphTrees, RooflineTrees
+from eaco_predictor.models.matrix_models import Forest, LightGBM, LightGBMBoth, LightGBMGraph, Ridge, ShallowForest
 from eaco_predictor.models.repeat_reading import RepeatReading
 from eaco_predictor.models.roofline import (
     RooflineEpoch,
@@ -31,8 +30,8 @@ Maker = Callable[[int], TargetModel]
 """Makes an unfitted model from a seed."""
 
 
-def _seeded(model: Callable[..., TargetModel], target: str, **fixed: Any) -> Maker:
-    return partial(model, target, **fixed)
+def _seeded(model: Callable[..., TargetModel], target: str) -> Maker:
+    return partial(model, target)
 
 
 def _fixed(model: Callable[..., TargetModel], *arguments: str) -> Maker:
@@ -42,7 +41,7 @@ def _fixed(model: Callable[..., TargetModel], *arguments: str) -> Maker:
 def _graph_trees(target: str, roofline: Callable[[], RooflineModel]) -> dict[str, Maker]:
     return {
         "lightgbm-graph": _seeded(GraphTrees, target),
-        "roofline-lightgbm": lambda seed: GraphTrees(target, seed, roofline()),
+        "roofline-lightgbm": lambda seed: RooflineTrees(target, seed, roofline()),
     }
 
 
@@ -54,8 +53,8 @@ _MAKERS: Mapping[str, Mapping[str, Maker]] = {
         "time-slice": _fixed(TimeSlice),
         "soft-minimum": _fixed(SoftMinimum),
         "ridge": _seeded(Ridge, "relative_speed"),
-        "lightgbm-graph": _seeded(LightGBM, "relative_speed", inputs="graph"),
-        "lightgbm-both": _seeded(LightGBM, "relative_speed", inputs="both"),
+        "lightgbm-graph": _seeded(LightGBMGraph, "relative_speed"),
+        "lightgbm-both": _seeded(LightGBMBoth, "relative_speed"),
         "forest": _seeded(Forest, "relative_speed"),
         "shallow-forest": _seeded(ShallowForest, "relative_speed"),
         "lightgbm": _seeded(LightGBM, "relative_speed"),
@@ -112,23 +111,41 @@ _BASELINES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def model_names(target: str) -> tuple[str, ...]:
-    """Models of a target, the default first.
+_NEED_A_PROFILE: Mapping[str, tuple[str, ...]] = {
+    "mem_mib": ("sum-of-solos",),
+    "gpu_util_pct": ("soft-sum", "sum-and-cap"),
+}
+"""Models that say nothing of a job without a solo profile. (Relative speed: what is unknown is filled from graphs.)"""
+
+_WARM_ONLY_BY_DEFAULT: Mapping[str, tuple[str, ...]] = {"gpu_power_w": ("soft-cap",)}
+"""Models that win once something was observed of a job, not before."""
+
+
+def model_names(target: str, *, cold: bool = False) -> tuple[str, ...]:
+    """Models of a target, the default first; with ``cold`` those that can do without a solo profile.
 
     Raises:
         UnknownNameError: nobody learns that target.
     """
-    return tuple(_MAKERS[target_spec(target).name])
+    names = tuple(_MAKERS[target_spec(target).name])
+    if not cold:
+        return names
+    last = _WARM_ONLY_BY_DEFAULT.get(target, ())
+    able = [name for name in names if name not in _NEED_A_PROFILE.get(target, ())]
+    return tuple(sorted(able, key=lambda name: (name in last, name == "mean")))
 
 
-def default_model(target: str) -> str:
-    """The best model out of sample by macro MAE (``docs/evaluation.md``); for power, once something was observed."""
-    return model_names(target)[0]
+def default_model(target: str, *, cold: bool = False) -> str:
+    """The best model out of sample by macro MAE (``docs/evaluation.md``); for power, once something was observed.
+
+    With ``cold``, the best for jobs of which nothing but the graph is known.
+    """
+    return model_names(target, cold=cold)[0]
 
 
-def baselines(target: str) -> tuple[str, ...]:
+def baselines(target: str, *, cold: bool = False) -> tuple[str, ...]:
     """What a target's models are compared with."""
-    return _BASELINES[target_spec(target).name]
+    return tuple(name for name in _BASELINES[target_spec(target).name] if name in model_names(target, cold=cold))
 
 
 def make_model(target: str, name: str, seed: int = 0) -> TargetModel:

@@ -48,14 +48,14 @@ class SoloFill:
             duty = np.where(np.isnan(in_step), duty, np.minimum(duty * step_s / in_step, 1.0))
             util = 100.0 * duty
         else:
-            util = self._util.predict(sets)
+            util = self._util.from_graph(sets)
         predicted = np.full(sets.solo.shape, np.nan)
         throughput = np.where(np.isnan(sets.solo_of("throughput_samples_s")), samples / step_s, np.nan)
         predicted[:, :, _THROUGHPUT] = throughput
         predicted[:, :, _EPOCH] = samples * steps_per_epoch(sets) / throughput
         predicted[:, :, _UTIL] = util
-        predicted[:, :, _MEM_UTIL] = self._mem_util.predict(sets)
-        predicted[:, :, _MEM] = self._memory.predict(sets)
+        predicted[:, :, _MEM_UTIL] = self._mem_util.from_graph(sets)
+        predicted[:, :, _MEM] = self._memory.from_graph(sets)
         unknown = np.isnan(sets.solo)
         if where is not None:
             unknown &= where[:, :, None]

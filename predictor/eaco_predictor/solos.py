@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -64,6 +65,11 @@ class SoloTable:
     def get(self, gpu: str, num_gpus: int, config: ConfigKey) -> FloatArray | None:
         """The solo profile of a config on some GPUs, or None."""
         return self.profiles.get(_key_of(gpu, num_gpus, config))
+
+    @cached_property
+    def places(self) -> frozenset[tuple[str, int]]:
+        """GPU types and numbers of GPUs on which some job was measured alone."""
+        return frozenset((key.gpu, key.num_gpus) for key in self.profiles)
 
     def ran_out_of_memory(self, gpu: str, num_gpus: int, config: ConfigKey) -> bool:
         """Whether the config was tried alone on these GPUs and did not fit."""

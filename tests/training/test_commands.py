@@ -8,6 +8,7 @@ import pytest
 
 from eaco_datasets.schema import write_profiles
 from eaco_datasets.simulated import simulate_profiles
+from eaco_predictor.registry import model_names
 from eaco_serving.cli import run
 
 
@@ -80,7 +81,7 @@ def test_every_model_in_one_call(eaco, table):
         "-",
     )
     assert code == 0
-    assert [r["model"] for r in json.loads(out)["reports"]] == ["sum-of-solos", "mean"]
+    assert [r["model"] for r in json.loads(out)["reports"]] == list(model_names("mem_mib"))
 
 
 @pytest.mark.parametrize(

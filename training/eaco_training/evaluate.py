@@ -59,6 +59,7 @@ class Evaluation:
         baselines: models that are evaluated on the same rows, for comparison.
         make: makes pipelines; the product's own by default.
         stated: further facts for the head of each report (the data's hash).
+        cold: nothing but the graph is known of the tested families' jobs; ``examples`` must be cold ones.
     """
 
     def __init__(
@@ -73,16 +74,18 @@ class Evaluation:
         make: PipelineFactory | None = None,
         progress: Progress = no_progress,
         stated: dict[str, str] | None = None,
+        cold: bool = False,
     ) -> None:
         self.examples, self.dataset, self.target, self.seed = examples, dataset, target, seed
         self.protocol: EvaluationProtocol = protocol(protocol_name)
         self._baselines, self._stated = tuple(baselines), stated or {}
         self._clip = target_spec(target).clip
         self._groups: RowGroups = self.protocol.groups(examples)
-        factory = make or pipeline_factory(target, seed)
+        self.cold = cold
+        factory = make or pipeline_factory(target, seed, cold=cold)
 
         def study_of(name: str) -> Study:
-            return Study(examples, target, PROTOCOLS[name], factory, seed=seed, progress=progress)
+            return Study(examples, target, PROTOCOLS[name], factory, seed=seed, cold=cold, progress=progress)
 
         self._study_of: Callable[[str], Study] = study_of
         self._studies = {protocol_name: study_of(protocol_name)}
@@ -125,6 +128,7 @@ class Evaluation:
             "protocol": self.protocol.name,
             "target": self.target,
             "model": model,
+            "cold": self.cold,
             "observations": k,
             "observations_max": plan.k_max,
             "observed_unit": unit_name(self.target) if plan.k_max else None,
@@ -253,9 +257,12 @@ def evaluation_of(
     protocol_name: str,
     target: str,
     seed: int = 0,
+    cold: bool = False,
     progress: Progress = no_progress,
 ) -> Evaluation:
     """An evaluation of a profile table with the product's baselines.
+
+    ``cold`` gives nothing of the held-out work but its model graph: no solo profile.
 
     Raises:
         UnknownNameError: the protocol or the target is unknown.
@@ -268,33 +275,34 @@ def evaluation_of(
     if target not in TARGETS:
         raise UnknownNameError("target", target, TARGETS, where="--target")
     return Evaluation(
-        examples_from_profiles(profiles, target),
+        examples_from_profiles(profiles, target, cold=cold),
         dataset=dataset,
         protocol_name=protocol_name,
         target=target,
-        baselines=baselines(target),
+        baselines=baselines(target, cold=cold),
         seed=seed,
         progress=progress,
         stated={"data_sha256": profiles_sha256(profiles)},
+        cold=cold,
     )
 
 
-def models_of(target: str) -> tuple[str, ...]:
-    """Every model that can predict the target. Raises ``UnknownNameError`` for an unknown target."""
+def models_of(target: str, *, cold: bool = False) -> tuple[str, ...]:
+    """Every model that can predict the target; ``cold``: without a solo profile. Raises ``UnknownNameError``."""
     from eaco_predictor.registry import model_names
 
     if target not in TARGETS:
         raise UnknownNameError("target", target, TARGETS, where="--target")
-    return tuple(model_names(target))
+    return tuple(model_names(target, cold=cold))
 
 
-def known_model(target: str, model: str | None) -> str:
+def known_model(target: str, model: str | None, *, cold: bool = False) -> str:
     """The model's name, the target's default for ``None``. Raises ``UnknownNameError``."""
     from eaco_predictor.registry import default_model
 
-    known = models_of(target)
+    known = models_of(target, cold=cold)
     if model is None:
-        return default_model(target)
+        return default_model(target, cold=cold)
     if model not in known:
         raise UnknownNameError(f"model of {target}", model, known, where="--model")
     return model
@@ -309,13 +317,14 @@ def evaluate_observations(
     model: str | None = None,
     ks: Sequence[int] = (0,),
     seed: int = 0,
+    cold: bool = False,
     progress: Progress = no_progress,
 ) -> list[Report]:
     """One report for each number of observations, all on the rows left at the largest."""
     evaluation = evaluation_of(
-        profiles, dataset=dataset, protocol_name=protocol, target=target, seed=seed, progress=progress
+        profiles, dataset=dataset, protocol_name=protocol, target=target, seed=seed, cold=cold, progress=progress
     )
-    return evaluation.report(known_model(target, model), ks=ks)
+    return evaluation.report(known_model(target, model, cold=cold), ks=ks)
 
 
 def evaluate(
@@ -327,6 +336,7 @@ def evaluate(
     model: str | None = None,
     observations: int = 0,
     seed: int = 0,
+    cold: bool = False,
     progress: Progress = no_progress,
 ) -> Report:
     """The evaluation report of one model. Same profiles and seed: same report.
@@ -343,5 +353,6 @@ def evaluate(
         model=model,
         ks=(observations,),
         seed=seed,
+        cold=cold,
         progress=progress,
     )[0]

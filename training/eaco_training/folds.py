@@ -85,6 +85,13 @@ def _family_group_groups(examples: Examples) -> RowGroups:
     return RowGroups(lookup[examples.sets.family], names)  # code -1 (no job) reads the last entry
 
 
+def _workload_groups(examples: Examples) -> RowGroups:
+    of_config = [f"{c.family}/{c.dataset or '-'}" for c in examples.sets.configs]
+    names = tuple(sorted(set(of_config)))
+    lookup = np.array([names.index(name) for name in of_config] + [-1], dtype=np.int64)
+    return RowGroups(lookup[examples.sets.config], names)
+
+
 def _gpu_groups(examples: Examples) -> RowGroups:
     sets = examples.sets
     return RowGroups(np.where(sets.present, sets.gpu[:, None], -1), sets.gpus)
@@ -154,6 +161,7 @@ PROTOCOLS: dict[str, EvaluationProtocol] = {
         EvaluationProtocol(
             "leave-one-family-group-out", "each group of related families", _family_group_groups, _leave_each_out
         ),
+        EvaluationProtocol("leave-one-workload-out", "each family on a data set", _workload_groups, _leave_each_out),
         EvaluationProtocol("leave-one-gpu-out", "each GPU type in turn", _gpu_groups, _leave_each_out),
         EvaluationProtocol("solo-to-shared", "every co-location, from solo measurements", _set_groups, _solo_to_shared),
     )

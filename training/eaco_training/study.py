@@ -45,13 +45,13 @@ def no_progress(what: str, done: int, total: int) -> None:
     del what, done, total
 
 
-def pipeline_factory(target: str, seed: int) -> PipelineFactory:
-    """The product's pipelines for a target."""
+def pipeline_factory(target: str, seed: int, *, cold: bool = False) -> PipelineFactory:
+    """The product's pipelines for a target; ``cold`` ones are made for jobs without a solo profile."""
 
     def make(model: str, intervals: bool) -> PipelineLike:
         from eaco_predictor.pipeline import TargetPipeline
 
-        return TargetPipeline(target, model, seed=seed, intervals=intervals)
+        return TargetPipeline(target, model, seed=seed, intervals=intervals, cold=cold)
 
     return make
 
@@ -97,7 +97,10 @@ class ObservationPlan:
 
 
 class Study:
-    """Examples split by a protocol, and the models fitted on them so far."""
+    """Examples split by a protocol, and the models fitted on them so far.
+
+    ``cold`` takes the solo profiles of a fold's tested families away from whatever is predicted or observed.
+    """
 
     def __init__(
         self,
@@ -107,9 +110,10 @@ class Study:
         make: PipelineFactory,
         *,
         seed: int = 0,
+        cold: bool = False,
         progress: Progress = no_progress,
     ) -> None:
-        self.examples, self.protocol, self.seed = examples, protocol, seed
+        self.examples, self.protocol, self.seed, self.cold = examples, protocol, seed, cold
         self.folds: list[Fold] = protocol.folds(examples, seed)
         self._learned = training_target(examples)
         self._units = observation_units(examples, target)
@@ -160,18 +164,28 @@ class Study:
     def _corrected(self, pipeline: PipelineLike, draw: Draw, k: int) -> TestedRows:
         observed, sets = draw.order[:k], self.examples.sets
         own = np.where(draw.rows[observed], self.examples.target[observed], np.nan)
-        corrected = pipeline.observe(sets.take(observed), own)
+        corrected = pipeline.observe(self._shown(observed, draw.rows), own)
         batch_sizes = sets.batch_size[observed][draw.rows[observed]]
         return self._predicted(corrected, np.flatnonzero(draw.test.any(axis=1)), draw.test, batch_sizes)
 
     def _predicted(
         self, pipeline: PipelineLike, index: IntArray, test: BoolArray, batch_sizes: FloatArray
     ) -> TestedRows:
-        sets = self.examples.sets.take(index)
+        sets = self._shown(index, test)
         local_set, at_job = np.nonzero(test[index])
         mean, lower, upper = (column[local_set, at_job] for column in pipeline.predict(sets))
         same = np.isin(sets.batch_size[local_set, at_job], batch_sizes)
         return TestedRows(index[local_set], at_job, Bounds(mean, lower, upper), same)
+
+    def _shown(self, index: IntArray, test: BoolArray) -> SetBatch:
+        """The chosen sets as the model may see them."""
+        sets = self.examples.sets.take(index)
+        if not self.cold:
+            return sets
+        from eaco_predictor.solo_fill import forget
+
+        tested = np.unique(self.examples.sets.family[test])
+        return forget(sets, np.isin(sets.family, tested) & sets.present)
 
 
 def _joined(parts: Sequence[TestedRows]) -> TestedRows:

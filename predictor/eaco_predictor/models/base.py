@@ -59,15 +59,16 @@ def known_targets(sets: SetBatch, target: FloatArray) -> BoolArray:
 class MatrixModel(ABC):
     """Base of the models that learn from feature rows.
 
-    ``target`` names what is learned, ``seed`` seeds what is random, ``inputs`` says what the rows hold.
+    ``target`` names what is learned, ``seed`` seeds what is random.
     """
 
     name: ClassVar[str]
     monotone: ClassVar[bool] = False
     equal_families: ClassVar[bool] = False
+    inputs: ClassVar[Inputs] = "solo"
 
-    def __init__(self, target: str = "relative_speed", seed: int = 0, inputs: Inputs = "solo") -> None:
-        self.target, self.seed, self.inputs = target, seed, inputs
+    def __init__(self, target: str = "relative_speed", seed: int = 0) -> None:
+        self.target, self.seed = target, seed
 
     def fit(self, sets: SetBatch, target: FloatArray) -> Self:
         known = known_targets(sets, target)

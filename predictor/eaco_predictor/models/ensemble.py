@@ -11,7 +11,7 @@ import numpy as np
 from eaco_features.sets import FloatArray, SetBatch
 from eaco_predictor.families import family_folds, macro_mae, predict_out_of_family
 from eaco_predictor.models.base import known_targets
-from eaco_predictor.models.matrix_models import LightGBM, ShallowForest
+from eaco_predictor.models.matrix_models import LightGBM, LightGBMBoth, ShallowForest
 from eaco_predictor.models.soft_minimum import SoftMinimum
 from eaco_predictor.protocol import TargetModel
 from eaco_predictor.targets import target_spec
@@ -74,7 +74,8 @@ class Ensemble:
             f"{ShallowForest.name}-{leaf}": partial(ShallowForest, self.target, self.seed, min_leaf=leaf)
             for leaf in MIN_LEAVES
         }
-        return {**makers, LightGBM.name: partial(LightGBM, self.target, self.seed)}
+        trees = (LightGBM, LightGBMBoth)
+        return {**makers, **{kind.name: partial(kind, self.target, self.seed) for kind in trees}}
 
     def _choose(self, sets: SetBatch, target: FloatArray, physics: FloatArray, trees: dict[str, FloatArray]) -> Choice:
         scored = np.isfinite(physics) & np.isfinite(target)

@@ -9,7 +9,8 @@ import numpy as np
 from eaco_features.job_graphs import steps_per_epoch
 from eaco_features.sets import FloatArray, SetBatch
 from eaco_predictor.models.base import known_targets
-from eaco_predictor.models.matrix_models import LightGBM
+from eaco_predictor.models.baselines import Mean
+from eaco_predictor.models.matrix_models import LightGBMGraph
 from eaco_predictor.models.roofline import RooflineModel
 from eaco_predictor.targets import power_bounds_w, target_spec
 
@@ -18,7 +19,8 @@ class GraphTrees:
     """LightGBM on roofline and graph features, families weighted alike.
 
     Times and memory are learned as logarithms (an epoch as its step time), power as its share of the range from idle
-    watts to the limit. With ``residual``, what is learned is what that roofline model leaves over.
+    watts to the limit. With ``residual``, what is learned is what that roofline model leaves over. Where the size of an
+    epoch is unknown the answer is the training mean.
     """
 
     name: ClassVar[str] = "lightgbm-graph"
@@ -26,10 +28,12 @@ class GraphTrees:
 
     def __init__(self, target: str, seed: int = 0, residual: RooflineModel | None = None) -> None:
         self.target, self.residual = target, residual
-        self.trees = _EqualFamilies(target, seed, "graph")
+        self.trees = _EqualFamilies(target, seed)
+        self.usual = Mean(target)
 
     def fit(self, sets: SetBatch, target: FloatArray) -> Self:
         known_targets(sets, target)
+        self.usual.fit(sets, target)
         learned = self._link(sets, target)
         if self.residual is not None:
             learned = learned - self._link(sets, self.residual.fit(sets, target).predict(sets))
@@ -40,7 +44,8 @@ class GraphTrees:
         learned = self.trees.rows(sets)
         if self.residual is not None:
             learned = learned + self._link(sets, self.residual.predict(sets))
-        return target_spec(self.target).limit(sets, self._unlink(sets, learned))
+        value = self._unlink(sets, learned)
+        return target_spec(self.target).limit(sets, np.where(np.isnan(value), self.usual.predict(sets), value))
 
     def _link(self, sets: SetBatch, target: FloatArray) -> FloatArray:
         if self.target == "gpu_power_w":
@@ -63,7 +68,13 @@ class GraphTrees:
         return steps_per_epoch(sets) if self.target == "epoch_s" else np.ones(sets.present.shape)
 
 
-class _EqualFamilies(LightGBM):
+class RooflineTrees(GraphTrees):
+    """The same on what a roofline model leaves over."""
+
+    name: ClassVar[str] = "roofline-lightgbm"
+
+
+class _EqualFamilies(LightGBMGraph):
     equal_families: ClassVar[bool] = True
 
     def rows(self, sets: SetBatch) -> FloatArray:

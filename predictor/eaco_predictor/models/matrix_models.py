@@ -34,7 +34,8 @@ class Ridge(MatrixModel):
         self._model.fit(features, target, ridge__sample_weight=weights)
 
     def _predict_rows(self, features: FloatArray) -> FloatArray:
-        return np.asarray(self._model.predict(features), dtype=float)
+        scaled = self._model[:-1].transform(features)  # summed row by row, so that no row's place changes its last bit
+        return np.asarray(np.einsum("ij,j->i", scaled, self._model[-1].coef_) + self._model[-1].intercept_, dtype=float)
 
 
 class Forest(MatrixModel):
@@ -102,6 +103,20 @@ class LightGBM(_LightGBM):
         return {"learning_rate": 0.05, "num_leaves": 15, "min_data_in_leaf": 20}
 
 
+class LightGBMGraph(LightGBM):
+    """The same on the jobs' model graphs, without their solo profiles."""
+
+    name: ClassVar[str] = "lightgbm-graph"
+    inputs: ClassVar[Inputs] = "graph"
+
+
+class LightGBMBoth(LightGBM):
+    """The same on solo profiles and model graphs."""
+
+    name: ClassVar[str] = "lightgbm-both"
+    inputs: ClassVar[Inputs] = "both"
+
+
 class ShallowForest(_LightGBM):
     """An extremely randomised, monotone forest with large leaves and families weighted alike.
 
@@ -111,15 +126,8 @@ class ShallowForest(_LightGBM):
     name: ClassVar[str] = "shallow-forest"
     equal_families: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        target: str = "relative_speed",
-        seed: int = 0,
-        inputs: Inputs = "solo",
-        min_leaf: int = 80,
-        n_trees: int = 100,
-    ) -> None:
-        super().__init__(target, seed, inputs)
+    def __init__(self, target: str = "relative_speed", seed: int = 0, min_leaf: int = 80, n_trees: int = 100) -> None:
+        super().__init__(target, seed)
         self.min_leaf, self.n_trees = min_leaf, n_trees
 
     def _rounds(self) -> int:

@@ -17,13 +17,13 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 from scipy.optimize import minimize
 
-from eaco_datasets.errors import DataError
 from eaco_datasets.physics import CUDA_CONTEXT_MIB, soft_cap_w
 from eaco_features.job_graphs import roofline_columns, steps_per_epoch
 from eaco_features.matrix import gpu_columns
 from eaco_features.sets import FloatArray, IntArray, SetBatch
 from eaco_predictor.families import family_weights
 from eaco_predictor.models.base import known_targets
+from eaco_predictor.models.baselines import Mean
 from eaco_predictor.targets import target_spec
 
 
@@ -52,7 +52,8 @@ ERROR_SCALE = 0.1
 class RooflineModel(ABC):
     """Base: parameters fitted by a pseudo-Huber loss with every family weighted alike, under the priors above.
 
-    Jobs without a graph or a data sheet are NaN. Each job of a set is answered as if alone.
+    Each job of a set is answered as if alone; one without a graph, or on a GPU without a data sheet, with the training
+    mean (``from_graph`` leaves it unknown).
     """
 
     name: ClassVar[str] = "roofline"
@@ -82,13 +83,10 @@ class RooflineModel(ABC):
         known = known_targets(sets, target)
         self._learn_of_data(sets, target)
         self.parameters, self.gpu_factor = type(self).of_priors().parameters, {}
+        self._usual = Mean(self.target).fit(sets, target)
         known &= np.isfinite(self._formula(sets)) & (target > 0)
         if not known.any():
-            raise DataError(
-                f"no row with {self.target} has a model graph and a GPU data sheet",
-                where="training data",
-                expected="at least one",
-            )
+            return self
         gpu = np.broadcast_to(sets.gpu[:, None], known.shape)[known]
         used = np.unique(gpu)
         names, n = list(self.priors), len(self.priors)
@@ -113,6 +111,11 @@ class RooflineModel(ABC):
         return self
 
     def predict(self, sets: SetBatch) -> FloatArray:
+        found = self.from_graph(sets)
+        return np.where(np.isnan(found), self._usual.predict(sets), found)
+
+    def from_graph(self, sets: SetBatch) -> FloatArray:
+        """The target ``(n_sets, MAX_JOBS)`` within its limits; NaN without a graph or a data sheet."""
         return target_spec(self.target).limit(sets, self._formula(sets))
 
     def _learn_of_data(self, sets: SetBatch, target: FloatArray) -> None:
@@ -134,7 +137,8 @@ class RooflineModel(ABC):
         log_busy = np.log(p["inefficiency"] * factor) + columns.log_busy_s
         log_host = np.log(p["host_s_per_kernel"] * columns.launches + p["host_s_per_sample"] * columns.samples)
         overlap = p["overlap"]
-        log_step = np.logaddexp(overlap * log_busy, overlap * log_host) / overlap
+        with np.errstate(invalid="ignore"):  # NaN where there is no graph
+            log_step = np.logaddexp(overlap * log_busy, overlap * log_host) / overlap
         return np.exp(log_step), np.exp(log_busy - log_step)
 
 

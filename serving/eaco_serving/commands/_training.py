@@ -57,6 +57,7 @@ def print_report(report: dict[str, Any]) -> None:
 
     overall = headline(report)
     observed = f", {report['observations']} observations" if report["observations_max"] else ""
+    observed += ", cold" if report["cold"] else ""
     title = f"{report['target']} on {report['dataset']}, {report['protocol']}{observed}"
     table = Table("model", "n", "MAE", "macro MAE", "95 % interval", "MAPE %", "macro MAPE %", "R2", title=title)
     table.add_row(report["model"], *_figures(overall, _interval(overall.get("macro_mae_ci"))), style="bold")

@@ -25,6 +25,9 @@ def evaluate(
     observations: Annotated[
         str, typer.Option(metavar="K", help="Measurements of held-out work that are given; several: 0,1,2.")
     ] = "0",
+    cold: Annotated[
+        bool, typer.Option("--cold", help="Give nothing of held-out work but its model graph: no solo profile.")
+    ] = False,
     seed: SeedOption = 0,
     json_to: JsonOption = None,
     html_to: Annotated[Path | None, typer.Option("--html", metavar="OUT", help="Write a page of tables.")] = None,
@@ -38,12 +41,18 @@ def evaluate(
 
     ks = shared.parse_observations(observations)
     known_protocol(protocol)
-    models = models_of(target) if model == "all" else (known_model(target, model),)
+    models = models_of(target, cold=cold) if model == "all" else (known_model(target, model, cold=cold),)
     profiles = load_dataset(dataset, data_dir)
     shared.licence_notice(dataset)
     with shared.progress_bar() as progress:
         evaluation = evaluation_of(
-            profiles, dataset=dataset, protocol_name=protocol, target=target, seed=seed, progress=progress
+            profiles,
+            dataset=dataset,
+            protocol_name=protocol,
+            target=target,
+            seed=seed,
+            cold=cold,
+            progress=progress,
         )
         reports = [report for name in models for report in evaluation.report(name, ks=ks)]
     if json_to not in (None, "-"):
