@@ -12,13 +12,14 @@ from eaco_datasets.errors import DataError, NotReadyError
 from eaco_features.sets import BoolArray, FloatArray, IntArray, SetBatch
 from eaco_predictor.families import family_folds, macro_mae, predict_out_of_family
 from eaco_predictor.intervals import Interval, calibrate
-from eaco_predictor.models.base import known_targets
+from eaco_predictor.models.base import Inputs, known_targets
 from eaco_predictor.models.solo_power import each_alone, workload_codes
 from eaco_predictor.observations import Correction, JobKey, Spread, corrections, error_spread, job_codes, per_job
 from eaco_predictor.protocol import OutOfFamily, TargetModel
 from eaco_predictor.registry import default_model, make_model
 from eaco_predictor.solo_fill import SoloFill, each_cold
 from eaco_predictor.targets import target_spec
+from eaco_predictor.transfer import GpuHead, Scaler
 
 CALIBRATION_DRAWS = 5
 """Random single observations a job when the interval of an observed job is calibrated (choice: cost)."""
@@ -56,6 +57,13 @@ class ObservingModel(Protocol):
     def observe(self, sets: SetBatch, target: FloatArray) -> TargetModel: ...
 
 
+@runtime_checkable
+class AdaptableModel(Protocol):
+    """A model that carries over to another GPU type by itself, better than by a head on its errors."""
+
+    def adapt(self, sets: SetBatch, target: FloatArray) -> TargetModel: ...
+
+
 class TargetPipeline:
     """One target, learned.
 
@@ -84,6 +92,8 @@ class TargetPipeline:
         self._corrections: Mapping[JobKey, Correction] = {}
         self.errors: HeldOutErrors | None = None
         self._fill: SoloFill | None = None
+        self._scaler: Scaler | None = None
+        self._head: GpuHead | None = None
         self._fitted = self._observed = False
 
     def fit(self, sets: SetBatch, target: FloatArray) -> Self:
@@ -117,8 +127,13 @@ class TargetPipeline:
         scale = self._scale(mean)
         certain = (sets.n_jobs == 1)[:, None] & self._sure_alone
         factor = np.ones(mean.shape)
+        if self._head is not None:
+            shift, factor = self._head.shift(sets)
+            shifted = self._unlinked(self._linked(mean) + shift * scale)
+            mean = np.where(certain, mean, self.spec.limit(sets, shifted))
         if self._corrections:
-            shift, factor = per_job(sets, self._corrections, self._spread)
+            shift, narrower = per_job(sets, self._corrections, self._spread)
+            factor = factor * narrower
             shifted = self._unlinked(self._linked(mean) + shift * scale)
             mean = np.where(certain, mean, self.spec.limit(sets, shifted))
         factor = np.where(certain, 0.0, factor)
@@ -140,11 +155,37 @@ class TargetPipeline:
         if isinstance(self.model, ObservingModel):
             observed.model, observed._observed = self.model.observe(sets, target), True
             return observed
-        mean = self.model.predict(sets)
+        mean = self.predict(sets).mean if self._head is not None else self.model.predict(sets)
         known = sets.present & np.isfinite(target) & np.isfinite(mean)
         error = (self._linked(self.spec.clipped(target)) - self._linked(mean)) / self._scale(mean)
         observed._corrections = corrections(sets, error, known, self._spread, self._corrections)
         return observed
+
+    def adapt(self, gpu: str, sets: SetBatch, target: FloatArray) -> TargetPipeline:
+        """A new pipeline for one more GPU type, from a few measurements on it; the fitted model is shared.
+
+        A model that can adapt itself does (``AdaptableModel``); for others a head on their errors is learned
+        (``eaco_predictor.transfer``). Without any measurement it is the same pipeline.
+
+        Raises:
+            NotReadyError: before ``fit``.
+        """
+        self._needs_fit()
+        sets = self._filled(sets)
+        here = np.array([slug == gpu for slug in sets.gpus] or [False])[sets.gpu]
+        mean = self.model.predict(sets)
+        known = here[:, None] & sets.present & np.isfinite(target) & np.isfinite(mean)
+        if not known.any():
+            return self
+        adapted, clipped = copy(self), self.spec.clipped(target)
+        if isinstance(self.model, AdaptableModel):
+            adapted.model = self.model.adapt(sets, np.where(known, clipped, np.nan))
+            return adapted
+        if self._scaler is None:
+            raise NotReadyError(f"the {self.spec.name} pipeline was fitted without intervals, which a head is based on")
+        error = (self._linked(clipped) - self._linked(mean)) / self._scale(mean)
+        adapted._head = GpuHead(gpu, self._spread, self._scaler).fit(sets, error, known)
+        return adapted
 
     def _filled(self, sets: SetBatch) -> SetBatch:
         return sets if self._fill is None else self._fill.fill(sets)
@@ -199,6 +240,8 @@ class TargetPipeline:
         error = (observed - predicted) / scale
         self._interval = calibrate(predicted[rows], observed[rows], scale[rows], sets.family[rows])
         self._spread = error_spread(error[rows], job_codes(sets)[rows])
+        inputs: Inputs = "solo" if self.spec.name == "relative_speed" else "graph"
+        self._scaler = Scaler.of(sets, inputs)
         self._observed_interval = self._interval
         if isinstance(self.model, ObservingModel):
             self._calibrate_observed(sets, target)
