@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from dataclasses import replace
 from importlib.metadata import version
 
 import numpy as np
 import pandas as pd
 
-from eaco_datasets.errors import DataError
+from eaco_datasets.errors import DataError, InputError
 from eaco_datasets.schema import profiles_sha256
 from eaco_datasets.types import SHARING_MODES
 from eaco_features.examples import Examples, examples_from_profiles, solo_sets
@@ -26,6 +27,9 @@ from eaco_predictor.solos import SoloTable
 LIBRARIES = ("eaco", "numpy", "scipy", "scikit-learn", "lightgbm", "pandas")
 """Whose versions are recorded with a predictor: a pickle is only sure to load under the same ones."""
 
+
+COLD: tuple[str, ...] = ("epoch_s", "mem_mib", "gpu_util_pct")
+"""What is predicted of a job alone when only its graph is known, each with its doubt."""
 
 UNTRAINED: tuple[str, ...] = ("imputed",)
 """Provenances that never train a model: nobody measured them."""
@@ -57,7 +61,7 @@ def fit_predictor(profiles: pd.DataFrame, *, model: str | None = None, seed: int
     parts = Parts(
         speed=speed,
         cold_speed=TargetPipeline("relative_speed", name, seed=seed, cold=True).fit(speeds.sets, target),
-        cold_epoch=_cold_epoch(profiles, seed),
+        cold={target: found for target in COLD if (found := _cold(profiles, target, seed)) is not None},
         fill=SoloFill().fit(solo_sets(profiles)),
         util=_set_pipeline(profiles, "gpu_util_pct", seed),
         memory=_set_pipeline(profiles, "mem_mib", seed),
@@ -88,6 +92,78 @@ def fit_predictor(profiles: pd.DataFrame, *, model: str | None = None, seed: int
     return Predictor(info, parts)
 
 
+def adapt_predictor(
+    predictor: Predictor, profiles: pd.DataFrame, gpu: str, *, samples: int, seed: int = 0
+) -> Predictor:
+    """The predictor with one more GPU type, learned from ``samples`` co-located measurements on it, drawn at random.
+
+    The solo rows of the drawn jobs' configs on that type come with them. The fitted models stay as they are; what is
+    learned is a head on their errors (``TargetPipeline.adapt``), how far kernels stay behind the type's data sheet, and
+    its solo profiles. Power on the new type stays that of its data sheet where no row has one.
+
+    Raises:
+        InputError: the predictor answers for that type already, or there are fewer measurements on it.
+    """
+    if gpu in predictor.info.gpus:
+        raise InputError(
+            f"{predictor.info.version} answers for {gpu} already", where="--gpu", expected="a new GPU type"
+        )
+    drawn = _drawn(profiles[profiles["gpu"] == gpu], gpu, samples, seed)
+    speeds = examples_from_profiles(drawn, "relative_speed")
+    target, parts = training_target(speeds), predictor.parts
+    solo = solo_sets(drawn)
+    kinds = [str(kind) for kind in speeds.provenance[np.isfinite(target)]]
+    adapted = replace(
+        parts,
+        speed=parts.speed.adapt(gpu, speeds.sets, target),
+        cold_speed=parts.cold_speed.adapt(gpu, speeds.sets, target),
+        cold={name: _adapted(pipeline, drawn, gpu) for name, pipeline in parts.cold.items()},
+        fill=parts.fill.with_gpu(gpu, solo),
+        solos=parts.solos.merged(SoloTable.from_profiles(drawn)),
+        modes={**parts.modes, **_modes(speeds)},
+        speed_provenance={**parts.speed_provenance, **provenance_shares([gpu] * len(kinds), kinds)},
+    )
+    info, sha256 = predictor.info, profiles_sha256(drawn)
+    recipe = f"{info.version} {gpu} {samples} {seed} {sha256}"
+    return Predictor(
+        replace(
+            info,
+            version=f"{info.model}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}",
+            datasets=tuple(sorted({*info.datasets, *map(str, speeds.source)})),
+            n_rows=info.n_rows + len(kinds),
+            gpus=tuple(sorted({*info.gpus, gpu})),
+            notes=(*info.notes, f"{gpu} was learned from {samples} co-located measurements on it, from {info.version}"),
+        ),
+        adapted,
+    )
+
+
+def _drawn(rows: pd.DataFrame, gpu: str, samples: int, seed: int) -> pd.DataFrame:
+    """``samples`` measurements with a relative speed, and the solo rows of their jobs' configs."""
+    shared = rows[(rows["role"] == "colocated") & rows["relative_speed"].notna() & ~rows["provenance"].isin(UNTRAINED)]
+    ids = np.sort(shared["measurement_id"].unique().astype(str))
+    if not 1 <= samples <= len(ids):
+        raise InputError(
+            f"{samples} samples of {len(ids)} co-located measurements on {gpu}", where="--samples", expected="1 or more"
+        )
+    chosen = np.random.default_rng(seed).permutation(ids)[:samples]
+    sets = rows[rows["measurement_id"].astype(str).isin(chosen)]
+    config = ["family", "dataset", "batch_size", "precision", "optimizer", "num_gpus"]
+    wanted = set(sets[config].astype(str).itertuples(index=False, name=None))
+    solo = rows[rows["role"] == "solo"]
+    keys = solo[config].astype(str).itertuples(index=False, name=None)
+    return pd.concat([sets, solo[[key in wanted for key in keys]]], ignore_index=True)
+
+
+def _adapted(pipeline: TargetPipeline, profiles: pd.DataFrame, gpu: str) -> TargetPipeline:
+    """A cold pipeline that also learned of a few solo rows on a GPU type; itself where none states its target."""
+    try:
+        examples = examples_from_profiles(profiles, pipeline.spec.name, cold=True)
+    except DataError:
+        return pipeline
+    return pipeline.adapt(gpu, examples.sets, training_target(examples))
+
+
 def _set_pipeline(profiles: pd.DataFrame, target: str, seed: int) -> TargetPipeline | None:
     """The default model of a set's quantity; None where no row states both it and the solo profile it follows from.
 
@@ -107,12 +183,12 @@ def _set_pipeline(profiles: pd.DataFrame, target: str, seed: int) -> TargetPipel
         return None
 
 
-def _cold_epoch(profiles: pd.DataFrame, seed: int) -> TargetPipeline | None:
-    """Solo epoch times from graphs; None where no solo time of a job with a graph was measured."""
-    model = default_model("epoch_s", cold=True)
+def _cold(profiles: pd.DataFrame, target: str, seed: int) -> TargetPipeline | None:
+    """A solo quantity from graphs; None where no solo row states it."""
+    pipeline = TargetPipeline(target, default_model(target, cold=True), seed=seed, cold=True)
     try:
-        examples = examples_from_profiles(profiles, "epoch_s", cold=True)
-        return TargetPipeline("epoch_s", model, seed=seed, cold=True).fit(examples.sets, training_target(examples))
+        examples = examples_from_profiles(profiles, target, cold=True)
+        return pipeline.fit(examples.sets, training_target(examples))
     except DataError:
         return None
 

@@ -26,7 +26,7 @@ from eaco_predictor.intervals import miss_probability
 from eaco_predictor.pipeline import Bounds, TargetPipeline
 from eaco_predictor.prediction import SetPrediction
 from eaco_predictor.set_power import SetBounds, SetPower
-from eaco_predictor.solo_fill import SoloFill
+from eaco_predictor.solo_fill import SoloFill, with_epoch_times
 from eaco_predictor.solos import SoloTable
 
 _MODEL_FILE, _MANIFEST_FILE = "predictor.joblib", "manifest.json"
@@ -81,13 +81,14 @@ class Parts:
 
     ``modes`` are the sharing modes of the training sets, for each GPU type.
     ``speed_provenance`` holds the shares of the training rows' provenance for each GPU type.
-    ``fill``, ``cold_speed`` and ``cold_epoch`` answer for jobs of which only the model graph is known: their solo
-    profile, their relative speed, and the doubt about their epoch time (None where no solo time was measured).
+    ``fill`` and ``cold_speed`` answer for jobs of which only the model graph is known: their solo profile and their
+    relative speed. ``cold`` holds, by target, what knows the doubt about such a profile's epoch time, memory and
+    utilisation; a target that no solo row states is missing.
     """
 
     speed: TargetPipeline
     cold_speed: TargetPipeline
-    cold_epoch: TargetPipeline | None
+    cold: Mapping[str, TargetPipeline]
     fill: SoloFill
     util: TargetPipeline | None
     memory: TargetPipeline | None
@@ -133,9 +134,10 @@ class Predictor:
         if cold.any():
             with_cold = np.asarray(cold.any(axis=1))[:, None]
             speed = _chosen(with_cold, parts.cold_speed.predict(filled), speed)
-            pace = self._pace(filled, cold, speed)
-        util = _of_set(parts.util, filled)
-        memory = _of_set(parts.memory, filled)
+            shortest, longest = self._doubt("epoch_s", filled, cold)
+            pace = Bounds(speed.mean, speed.lower / longest, speed.upper / shortest)
+        util = self._of_set("gpu_util_pct", parts.util, filled, cold)
+        memory = self._of_set("mem_mib", parts.memory, filled, cold)
         distance, nearest = parts.jobs.distances(filled)
         worst = np.zeros(len(sets))
         np.maximum.at(worst, filled.rows[0], distance)
@@ -157,9 +159,12 @@ class Predictor:
     def _filled_from_graphs(self, sets: SetBatch, solo_known: BoolArray) -> tuple[SetBatch, BoolArray]:
         """Solo profiles of jobs that were never measured and state no utilisation, predicted where they have a graph.
 
+        An epoch time that is not stated follows from the throughput and the size of the training data.
+
         Only where some job was measured alone on as many GPUs of the type, and not where this one ran out of memory.
         Also which jobs these are ``(n_sets, MAX_JOBS)``.
         """
+        sets = with_epoch_times(sets)
         unknown = sets.present & ~solo_known & np.isnan(sets.solo_of("gpu_util_pct"))
         able = np.zeros(sets.present.shape, dtype=bool)
         for i, j in zip(*np.nonzero(unknown), strict=True):
@@ -172,14 +177,28 @@ class Predictor:
         filled = self.parts.fill.fill(sets, able)
         return filled, able & ~np.isnan(filled.solo_of("gpu_util_pct"))
 
-    def _pace(self, sets: SetBatch, cold: BoolArray, speed: Bounds) -> Bounds:
-        """The relative speed with the doubt about a cold job's solo time; both doubts at their worst at once."""
-        if self.parts.cold_epoch is None:
-            return speed
-        epoch = self.parts.cold_epoch.predict(replace(sets, samples_per_epoch=sets.batch_size * sets.num_gpus[:, None]))
-        given = np.isnan(epoch.mean) | ~cold
-        shortest, longest = (np.where(given, 1.0, bound / epoch.mean) for bound in (epoch.lower, epoch.upper))
-        return Bounds(speed.mean, speed.lower / longest, speed.upper / shortest)
+    def _doubt(self, target: str, sets: SetBatch, cold: BoolArray) -> tuple[FloatArray, FloatArray]:
+        """Bounds of a cold job's true solo quantity over the predicted one ``(n_sets, MAX_JOBS)``; 1 for other jobs.
+
+        Both this doubt and that about the set are taken at their worst at once.
+        """
+        if target not in self.parts.cold or not cold.any():
+            return np.ones(cold.shape), np.ones(cold.shape)
+        one_step = replace(sets, samples_per_epoch=sets.batch_size * sets.num_gpus[:, None])
+        mean, lower, upper = self.parts.cold[target].predict(one_step)
+        given = ~cold | np.isnan(mean) | (mean <= 0)
+        return np.where(given, 1.0, lower / mean), np.where(given, 1.0, upper / mean)
+
+    def _of_set(self, target: str, pipeline: TargetPipeline | None, sets: SetBatch, cold: BoolArray) -> SetBounds:
+        """A quantity that all jobs of a set share, once a set; NaN when nobody learned it."""
+        if pipeline is None:
+            return SetBounds(*np.full((3, len(sets)), np.nan))
+        at = (np.arange(len(sets)), sets.present.argmax(axis=1))
+        mean, lower, upper = pipeline.predict(sets)
+        least, most = self._doubt(target, sets, cold)
+        low, high = lower[at] * least.min(axis=1), upper[at] * most.max(axis=1)
+        limited = pipeline.spec.limit(sets, np.broadcast_to(high[:, None], sets.present.shape))
+        return SetBounds(mean[at], low, limited[at])
 
     def provenance_of(self, gpu: str) -> dict[str, float]:
         """Shares of the provenance of what answers for a GPU type: relative speed and power count alike.
@@ -268,15 +287,6 @@ class Predictor:
 
 def _chosen(where: BoolArray, yes: Bounds, no: Bounds) -> Bounds:
     return Bounds(*(np.where(where, one, other) for one, other in zip(yes, no, strict=True)))
-
-
-def _of_set(pipeline: TargetPipeline | None, sets: SetBatch) -> SetBounds:
-    """A quantity that all jobs of a set share, once a set; NaN when nobody learned it."""
-    if pipeline is None:
-        return SetBounds(*np.full((3, len(sets)), np.nan))
-    at = (np.arange(len(sets)), sets.present.argmax(axis=1))
-    mean, lower, upper = pipeline.predict(sets)
-    return SetBounds(mean[at], lower[at], upper[at])
 
 
 def _unpickled(folder: Path, trained_with: Mapping[str, str]) -> Parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from typing import Self, TypeVar
 
@@ -17,6 +18,9 @@ _THROUGHPUT, _EPOCH, _UTIL, _MEM_UTIL, _MEM = (
     SOLO_FIELDS.index(name) for name in ("throughput_samples_s", "epoch_s", "gpu_util_pct", "mem_util_pct", "mem_mib")
 )
 
+
+_READ = [_THROUGHPUT, _UTIL, _MEM_UTIL, _MEM]
+"""What models read of a solo profile."""
 
 _Model = TypeVar("_Model", bound=RooflineModel)
 
@@ -39,8 +43,20 @@ class SoloFill:
         self._memory = _fitted(RooflineMemory(), jobs, jobs.solo_of("mem_mib")) or RooflineMemory.of_priors()
         return self
 
+    def with_gpu(self, gpu: str, sets: SetBatch) -> SoloFill:
+        """A copy that also knows how far kernels stay behind the data sheet on one more GPU type."""
+        jobs = _distinct_jobs(sets)
+        adapted = copy(self)
+        adapted._step = self._step.with_gpu(gpu, _one_step_epochs(jobs), _step_s(jobs))
+        if self._util is not None:
+            adapted._util = self._util.with_gpu(gpu, jobs, jobs.solo_of("gpu_util_pct"))
+        adapted._mem_util = self._mem_util.with_gpu(gpu, jobs, jobs.solo_of("mem_util_pct"))
+        return adapted
+
     def fill(self, sets: SetBatch, where: BoolArray | None = None) -> SetBatch:
-        """The same sets with the unknown fields predicted; ``where`` ``(n_sets, MAX_JOBS)`` limits it to some jobs."""
+        """The same sets with the unknown fields predicted, if any that models read is; ``where`` ``(n_sets, MAX_JOBS)`` limits it to some jobs."""
+        if not np.isnan(sets.solo[:, :, _READ][sets.present]).any():
+            return sets
         step_s, duty = self._step.step_and_duty(sets)
         samples = sets.batch_size * sets.num_gpus[:, None]
         if self._util is None:
@@ -60,6 +76,15 @@ class SoloFill:
         if where is not None:
             unknown &= where[:, :, None]
         return sets.with_solo(np.where(unknown, predicted, sets.solo))
+
+
+def with_epoch_times(sets: SetBatch) -> SetBatch:
+    """The same sets with solo epoch times from throughputs and the sizes of the training data, where not stated."""
+    solo = sets.solo.copy()
+    samples = sets.batch_size * sets.num_gpus[:, None] * steps_per_epoch(sets)
+    derived = samples / sets.solo_of("throughput_samples_s")
+    solo[:, :, _EPOCH] = np.where(np.isnan(solo[:, :, _EPOCH]), derived, solo[:, :, _EPOCH])
+    return sets.with_solo(solo)
 
 
 def forget(sets: SetBatch, jobs: BoolArray) -> SetBatch:

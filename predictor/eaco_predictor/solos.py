@@ -66,6 +66,12 @@ class SoloTable:
         """The solo profile of a config on some GPUs, or None."""
         return self.profiles.get(_key_of(gpu, num_gpus, config))
 
+    def merged(self, other: SoloTable) -> SoloTable:
+        """Both tables; where both know a job, the other one's word counts."""
+        return SoloTable(
+            {**self.profiles, **other.profiles}, (self.out_of_memory - set(other.profiles)) | other.out_of_memory
+        )
+
     @cached_property
     def places(self) -> frozenset[tuple[str, int]]:
         """GPU types and numbers of GPUs on which some job was measured alone."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +68,41 @@ def train(
         predictor, run_id, home=home, tracking_uri=tracking_uri, name=register_as, promote=promote
     )
     return TrainResult(predictor, run_id, version, alias, reports)
+
+
+def adapt(
+    profiles: pd.DataFrame,
+    *,
+    dataset: str,
+    base: str,
+    gpu: str,
+    samples: int,
+    seed: int = 0,
+    home: Path,
+    tracking_uri: str | None = None,
+    register_as: str | None = None,
+    promote: bool = False,
+) -> TrainResult:
+    """The champion of a registered predictor with one more GPU type, learned from a few measurements on it; tracked.
+
+    Raises:
+        NotReadyError: nothing is registered under the name ``base``.
+        InputError: it answers for that type already, or there are fewer measurements.
+    """
+    from eaco_predictor.fitting import adapt_predictor
+    from eaco_training.registry import load_champion
+
+    before = load_champion(home, tracking_uri, name=base)
+    predictor = adapt_predictor(before, profiles, gpu, samples=samples, seed=seed)
+    record = _record(predictor, dataset, seed, {})
+    carried = {"adapted_from": before.info.version, "adapted_to": gpu, "samples": samples}
+    run_id = log_run(store_of(home, tracking_uri), replace(record, params={**record.params, **carried}))
+    if register_as is None:
+        return TrainResult(predictor, run_id)
+    version, alias = _registered(
+        predictor, run_id, home=home, tracking_uri=tracking_uri, name=register_as, promote=promote
+    )
+    return TrainResult(predictor, run_id, version, alias)
 
 
 def _registered(

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from copy import copy
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 
 from eaco_datasets.physics import CUDA_CONTEXT_MIB, soft_cap_w
 from eaco_features.job_graphs import roofline_columns, steps_per_epoch
@@ -45,6 +46,8 @@ what ``docs/evaluation.md`` says of these figures."""
 GPU_FACTOR = 1.65
 """How far a GPU type's kernels may stray from the common inefficiency."""
 PRIOR_WEIGHT = 0.02
+FARTHEST = 4.0
+"""Most that a parameter may stray, in factors of its prior."""
 ERROR_SCALE = 0.1
 """Where the loss turns from squared to absolute, as a relative error."""
 
@@ -107,8 +110,25 @@ class RooflineModel(ABC):
             fit = np.average(np.sqrt(error**2 + ERROR_SCALE**2), weights=weights)
             return float(fit + PRIOR_WEIGHT * (((theta - centre) / spread) ** 2).sum())
 
-        apply(minimize(loss, centre, method="L-BFGS-B").x)
+        within = list(zip(centre - FARTHEST * spread, centre + FARTHEST * spread, strict=True))
+        apply(minimize(loss, centre, method="L-BFGS-B", bounds=within).x)
         return self
+
+    def with_gpu(self, gpu: str, sets: SetBatch, target: FloatArray) -> Self:
+        """A copy whose inefficiency on a GPU type is learned from a few jobs on it, all else being as it was."""
+        known = sets.present & np.isfinite(target) & (target > 0) & np.isfinite(self._formula(sets))
+        if not known.any():
+            return self
+        adapted = copy(self)
+
+        def loss(log_factor: float) -> float:
+            adapted.gpu_factor = {**self.gpu_factor, gpu: float(np.exp(log_factor))}
+            error = self._error(adapted._formula(sets)[known], target[known])
+            strayed = log_factor / np.log(GPU_FACTOR)
+            return float(np.sqrt(error**2 + ERROR_SCALE**2).mean() + PRIOR_WEIGHT * strayed**2)
+
+        loss(float(minimize_scalar(loss, bounds=(-2.0, 2.0), method="bounded").x))
+        return adapted
 
     def predict(self, sets: SetBatch) -> FloatArray:
         found = self.from_graph(sets)

@@ -129,7 +129,25 @@ def _held_out(figures: Mapping[str, float]) -> str:
     return "\n".join(parts) or "unknown"
 
 
-def parse_observations(text: str) -> tuple[int, ...]:
+def print_curve(curve: dict[str, Any]) -> None:
+    """A transfer curve as a table: error over the measurements on the new GPU type."""
+    from rich.table import Table
+
+    title = f"{curve['target']} on {curve['dataset']}, {', '.join(curve['trained_on'])} to {curve['gpu']}: "
+    table = Table("samples", "MAE", "MAPE %", "coverage %", "MAE from scratch", "MAPE % from scratch")
+    table.title = title + f"{curve['model']}, {curve['n_draws']} draws"
+    for point in curve["points"]:
+        adapted, scratch = point["adapted"], point["scratch"] or {}
+        cells = [
+            *(adapted[k] for k in ("mae", "mape_pct", "coverage_pct")),
+            scratch.get("mae"),
+            scratch.get("mape_pct"),
+        ]
+        table.add_row(str(point["samples"]), *map(figure, cells))
+    console().print(table)
+
+
+def parse_observations(text: str, option: str = "--observations") -> tuple[int, ...]:
     """``"1"`` or ``"0,1,2"`` as numbers.
 
     Raises:
@@ -137,5 +155,5 @@ def parse_observations(text: str) -> tuple[int, ...]:
     """
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdecimal() and len(part) < 6 for part in parts):
-        raise InputError(repr(text), where="--observations", expected="a whole number, or several: 0,1,2")
+        raise InputError(repr(text), where=option, expected="a whole number, or several: 0,1,2")
     return tuple(dict.fromkeys(int(part) for part in parts))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eaco_datasets.errors import InputError
 from eaco_serving.commands._options import DataDirOption, DatasetOption, JsonOption, SeedOption
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 app = typer.Typer(add_completion=False)
 
@@ -25,6 +30,15 @@ def evaluate(
     observations: Annotated[
         str, typer.Option(metavar="K", help="Measurements of held-out work that are given; several: 0,1,2.")
     ] = "0",
+    samples: Annotated[
+        str | None,
+        typer.Option(
+            metavar="K", help="With leave-one-gpu-out: measurements on the new GPU type that adapt the model: 0,5,10."
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="With --samples: the new GPU type; each in turn when not given.")
+    ] = None,
     cold: Annotated[
         bool, typer.Option("--cold", help="Give nothing of held-out work but its model graph: no solo profile.")
     ] = False,
@@ -42,25 +56,57 @@ def evaluate(
     ks = shared.parse_observations(observations)
     known_protocol(protocol)
     models = models_of(target, cold=cold) if model == "all" else (known_model(target, model, cold=cold),)
+    if samples is not None and protocol != "leave-one-gpu-out":
+        raise InputError(f"--samples with {protocol}", where="--protocol", expected="leave-one-gpu-out")
+    if gpu is not None and samples is None:
+        raise InputError("--gpu without --samples", where="--gpu", expected="both")
+    counts = None if samples is None else shared.parse_observations(samples, "--samples")
     profiles = load_dataset(dataset, data_dir)
     shared.licence_notice(dataset)
-    with shared.progress_bar() as progress:
-        evaluation = evaluation_of(
-            profiles,
-            dataset=dataset,
-            protocol_name=protocol,
-            target=target,
-            seed=seed,
-            cold=cold,
-            progress=progress,
-        )
-        reports = [report for name in models for report in evaluation.report(name, ks=ks)]
+    show: Callable[[dict[str, Any]], None] = shared.print_report
+    if counts is not None:
+        asked = {"dataset": dataset, "target": target, "samples": counts, "cold": cold, "seed": seed}
+        reports, show = _curves(profiles, asked, models, gpu, html_to=html_to), shared.print_curve
+    else:
+        with shared.progress_bar() as progress:
+            evaluation = evaluation_of(
+                profiles,
+                dataset=dataset,
+                protocol_name=protocol,
+                target=target,
+                seed=seed,
+                cold=cold,
+                progress=progress,
+            )
+            reports = [report for name in models for report in evaluation.report(name, ks=ks)]
+        if html_to is not None:
+            write_text(to_html(reports), html_to)
     if json_to not in (None, "-"):
         write_text(to_json(reports), Path(str(json_to)))
-    if html_to is not None:
-        write_text(to_html(reports), html_to)
     if json_to == "-":
         typer.echo(to_json(reports), nl=False)
     else:
         for report in reports:
-            shared.print_report(report)
+            show(report)
+
+
+def _curves(
+    profiles: pd.DataFrame, asked: dict[str, Any], models: Sequence[str], gpu: str | None, *, html_to: Path | None
+) -> list[dict[str, Any]]:
+    """What samples on a new GPU type are worth: ``eaco_training.transfer``."""
+    from eaco_datasets.gpus import gpu_slug
+    from eaco_serving.commands import _training as shared
+    from eaco_training.report import write_text
+    from eaco_training.transfer import plot, transfer_curve
+
+    types = sorted(profiles["gpu"].astype(str).unique()) if gpu is None else [gpu_slug(gpu)]
+    with shared.progress_bar() as progress:
+        curves = [
+            transfer_curve(profiles, gpu=slug, model=name, progress=progress, **asked)
+            for name in models
+            for slug in types
+        ]
+    if html_to is not None:
+        drawing = plot(curves)
+        write_text("<!doctype html>\n<title>Transfer</title>\n" + drawing[drawing.index("<svg") :], html_to)
+    return curves

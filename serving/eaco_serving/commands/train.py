@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from eaco_datasets.errors import InputError
 from eaco_serving.commands._options import (
     HOME,
     DataDirOption,
@@ -32,18 +33,27 @@ def train(
     protocol: Annotated[
         str, typer.Option(help="Protocol of the evaluation that is tracked with the run; none leaves it out.")
     ] = "leave-one-model-out",
+    base: Annotated[
+        str | None, typer.Option("--from", metavar="NAME", help="Carry this registered predictor to a new GPU type.")
+    ] = None,
+    gpu: Annotated[str | None, typer.Option(help="With --from: the new GPU type.")] = None,
+    samples: Annotated[
+        int | None, typer.Option(min=1, metavar="K", help="With --from: co-located measurements on it to learn from.")
+    ] = None,
     home: HomeOption = HOME,
     tracking_uri: TrackingOption = None,
     seed: SeedOption = 0,
     json_to: JsonOption = None,
 ) -> None:
     """Train a predictor on profiles, evaluate it on work it has not seen, track the run in MLflow."""
+    from eaco_datasets.gpus import gpu_slug
     from eaco_datasets.sources import load_dataset
     from eaco_serving.commands import _common as common
     from eaco_serving.commands import _training as shared
     from eaco_training.evaluate import known_model
     from eaco_training.folds import protocol as known_protocol
     from eaco_training.registry import checked_name
+    from eaco_training.train import adapt
     from eaco_training.train import train as train_predictor
 
     if protocol != "none":
@@ -52,21 +62,26 @@ def train(
         known_model("relative_speed", model)
     if register is not None:
         checked_name(register)
+    if len({base is None, gpu is None, samples is None}) > 1:
+        raise InputError("some of --from, --gpu and --samples", where="train", expected="all three, or none")
+    if base is not None and model is not None:
+        raise InputError("--model with --from", where="--model", expected="one of them: the algorithm stays")
     profiles = load_dataset(dataset, data_dir)
     shared.licence_notice(dataset)
+    kept: dict[str, Any] = {
+        "dataset": dataset,
+        "seed": seed,
+        "home": home,
+        "tracking_uri": tracking_uri,
+        "register_as": register,
+        "promote": promote,
+    }
     with shared.progress_bar() as progress:
-        result = train_predictor(
-            profiles,
-            dataset=dataset,
-            model=model,
-            seed=seed,
-            home=home,
-            tracking_uri=tracking_uri,
-            register_as=register,
-            promote=promote,
-            evaluate_under=None if protocol == "none" else protocol,
-            progress=progress,
-        )
+        if base is not None and gpu is not None and samples is not None:
+            result = adapt(profiles, base=base, gpu=gpu_slug(gpu), samples=samples, **kept)
+        else:
+            under = None if protocol == "none" else protocol
+            result = train_predictor(profiles, model=model, evaluate_under=under, progress=progress, **kept)
     info = result.predictor.info
     common.notice(info.provenance)
     if json_to is not None:
