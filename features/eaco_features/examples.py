@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -72,7 +72,7 @@ def examples_from_profiles(profiles: pd.DataFrame, target: str, *, cold: bool = 
     ``gpu_power_w`` and ``epoch_s`` the solo ones, ``node_power_w`` both. For a target measured on solo rows no solo
     profile is joined: it would hold the answer. A solo profile is the median over the repeats of the same config, GPU
     type, GPU count and source. A row without an epoch time has that of its throughput and its data set's size in the
-    catalogue of reference jobs.
+    catalogue of reference jobs; one with both says the size itself.
 
     ``cold`` asks what can be said of jobs whose graph alone is known: memory and utilisation are then those of the
     solo rows, without a solo profile. (The co-located rows of ``relative_speed`` stay as they are: who evaluates takes
@@ -100,6 +100,11 @@ def examples_from_profiles(profiles: pd.DataFrame, target: str, *, cold: bool = 
     if not alone:
         solo = _solo_columns(rows, profiles)
     sets = _sets(rows, at, first, len(ids), solo)
+    if target == "epoch_s":
+        sizes = rows["epoch_s"] * rows["throughput_samples_s"]  # NaN: the catalogue's, else nobody knows the step
+        sets = replace(
+            sets, samples_per_epoch=_place(sizes.to_numpy(dtype=float, na_value=np.nan), at, len(ids), np.nan)
+        )
     observed = rows[target].where(rows["outcome"] == "ok").to_numpy(dtype=float, na_value=np.nan)
     return Examples(
         sets=sets,

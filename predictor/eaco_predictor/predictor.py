@@ -132,8 +132,10 @@ class Predictor:
         speed = parts.speed.predict(filled)
         pace = speed
         if cold.any():
-            with_cold = np.asarray(cold.any(axis=1))[:, None]
-            speed = _chosen(with_cold, parts.cold_speed.predict(filled), speed)
+            some = np.flatnonzero(cold.any(axis=1))
+            speed = Bounds(*(column.copy() for column in speed))
+            for column, found in zip(speed, parts.cold_speed.predict(filled.take(some)), strict=True):
+                column[some] = found
             shortest, longest = self._doubt("epoch_s", filled, cold)
             pace = Bounds(speed.mean, speed.lower / longest, speed.upper / shortest)
         util = self._of_set("gpu_util_pct", parts.util, filled, cold)
@@ -182,12 +184,15 @@ class Predictor:
 
         Both this doubt and that about the set are taken at their worst at once.
         """
-        if target not in self.parts.cold or not cold.any():
-            return np.ones(cold.shape), np.ones(cold.shape)
-        one_step = replace(sets, samples_per_epoch=sets.batch_size * sets.num_gpus[:, None])
-        mean, lower, upper = self.parts.cold[target].predict(one_step)
-        given = ~cold | np.isnan(mean) | (mean <= 0)
-        return np.where(given, 1.0, lower / mean), np.where(given, 1.0, upper / mean)
+        least, most = np.ones(cold.shape), np.ones(cold.shape)
+        some = np.flatnonzero(cold.any(axis=1))
+        if target in self.parts.cold and len(some):
+            chosen, here = sets.take(some), cold[some]
+            one_step = replace(chosen, samples_per_epoch=chosen.batch_size * chosen.num_gpus[:, None])
+            mean, lower, upper = self.parts.cold[target].predict(one_step)
+            given = ~here | np.isnan(mean) | (mean <= 0)
+            least[some], most[some] = (np.where(given, 1.0, bound / mean) for bound in (lower, upper))
+        return least, most
 
     def _of_set(self, target: str, pipeline: TargetPipeline | None, sets: SetBatch, cold: BoolArray) -> SetBounds:
         """A quantity that all jobs of a set share, once a set; NaN when nobody learned it."""
@@ -283,10 +288,6 @@ class Predictor:
                 f"no readable predictor ({error})", where=str(folder), expected="a saved predictor"
             ) from error
         return cls(PredictorInfo(**info), _unpickled(folder, info["libraries"]))
-
-
-def _chosen(where: BoolArray, yes: Bounds, no: Bounds) -> Bounds:
-    return Bounds(*(np.where(where, one, other) for one, other in zip(yes, no, strict=True)))
 
 
 def _unpickled(folder: Path, trained_with: Mapping[str, str]) -> Parts:

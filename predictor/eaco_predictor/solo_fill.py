@@ -11,6 +11,7 @@ import numpy as np
 from eaco_datasets.errors import DataError
 from eaco_features.job_graphs import steps_per_epoch
 from eaco_features.sets import SOLO_FIELDS, BoolArray, FloatArray, IntArray, SetBatch
+from eaco_predictor.families import MAX_INNER_FOLDS, families_of_targets
 from eaco_predictor.models.roofline import RooflineEpoch, RooflineMemory, RooflineMemUtil, RooflineModel, RooflineUtil
 from eaco_predictor.models.solo_power import each_alone
 
@@ -54,15 +55,28 @@ class SoloFill:
         return adapted
 
     def fill(self, sets: SetBatch, where: BoolArray | None = None) -> SetBatch:
-        """The same sets with the unknown fields predicted, if any that models read is; ``where`` ``(n_sets, MAX_JOBS)`` limits it to some jobs."""
-        if not np.isnan(sets.solo[:, :, _READ][sets.present]).any():
+        """The same sets with the unknown fields predicted, where any that models read is unknown.
+
+        ``where`` ``(n_sets, MAX_JOBS)`` limits it to some jobs.
+        """
+        lacking = np.isnan(sets.solo[:, :, _READ]).any(axis=2) & sets.present
+        if where is not None:
+            lacking &= where
+        at = np.flatnonzero(lacking.any(axis=1))
+        if not len(at):
             return sets
+        solo, predicted = sets.solo.copy(), self._predicted(sets.take(at))
+        unknown = np.isnan(solo[at]) & lacking[at][:, :, None]
+        solo[at] = np.where(unknown, predicted, solo[at])
+        return sets.with_solo(solo)
+
+    def _predicted(self, sets: SetBatch) -> FloatArray:
+        """Solo profiles ``(n_sets, MAX_JOBS, len(SOLO_FIELDS))`` from the graphs; NaN where there is none."""
         step_s, duty = self._step.step_and_duty(sets)
         samples = sets.batch_size * sets.num_gpus[:, None]
         if self._util is None:
             in_step = samples / sets.solo_of("throughput_samples_s")
-            duty = np.where(np.isnan(in_step), duty, np.minimum(duty * step_s / in_step, 1.0))
-            util = 100.0 * duty
+            util = 100.0 * np.where(np.isnan(in_step), duty, np.minimum(duty * step_s / in_step, 1.0))
         else:
             util = self._util.from_graph(sets)
         predicted = np.full(sets.solo.shape, np.nan)
@@ -72,10 +86,7 @@ class SoloFill:
         predicted[:, :, _UTIL] = util
         predicted[:, :, _MEM_UTIL] = self._mem_util.from_graph(sets)
         predicted[:, :, _MEM] = self._memory.from_graph(sets)
-        unknown = np.isnan(sets.solo)
-        if where is not None:
-            unknown &= where[:, :, None]
-        return sets.with_solo(np.where(unknown, predicted, sets.solo))
+        return predicted
 
 
 def with_epoch_times(sets: SetBatch) -> SetBatch:
@@ -95,13 +106,18 @@ def forget(sets: SetBatch, jobs: BoolArray) -> SetBatch:
 def each_cold(sets: SetBatch, target: FloatArray) -> tuple[SetBatch, FloatArray]:
     """Every job with a known target as if only its graph were known: a copy of its set, its family's profiles filled.
 
-    What fills them was fitted without that family. The copies hold the target of their cold job alone.
+    What fills them was fitted without that family (with many families, several leave together). The copies hold the
+    target of their cold job alone.
     """
     known = sets.present & np.isfinite(target)
+    families = families_of_targets(sets, known)
+    fills = {}
+    for group in (families[i::MAX_INNER_FOLDS] for i in range(min(MAX_INNER_FOLDS, len(families)))):
+        fill = SoloFill().fit(forget(sets, np.isin(sets.family, group) & sets.present))
+        fills.update(dict.fromkeys(group.tolist(), fill))
     parts: list[tuple[IntArray, FloatArray, FloatArray]] = []
-    for family in np.unique(sets.family[known]):
+    for family, fill in fills.items():
         mine = (sets.family == family) & sets.present
-        fill = SoloFill().fit(forget(sets, mine))
         for job in range(known.shape[1]):
             at = np.flatnonzero(known[:, job] & (sets.family[:, job] == family))
             only = np.full((len(at), known.shape[1]), np.nan)
