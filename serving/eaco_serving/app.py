@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from eaco_serving import problems
-from eaco_serving.routes import about, place, predict
+from eaco_serving.routes import about, catalogue, place, predict
 from eaco_serving.service import LoadPredictor, Service
 from eaco_serving.settings import Settings
 
@@ -34,7 +34,7 @@ def create_app(settings: Settings, load_predictor: LoadPredictor) -> FastAPI:
 
     app = FastAPI(title="EaCO", description=ABOUT, version=_version(), lifespan=lifespan, redoc_url=None)
     problems.add_handlers(app)
-    for module in (predict, place, about):
+    for module in (predict, place, catalogue, about):
         module.add_to(app)
     document = app.openapi
 

@@ -13,6 +13,7 @@ from eaco_predictor.prediction import SetPrediction
 from eaco_serving.settings import Settings
 
 if TYPE_CHECKING:
+    from eaco_features.job_graphs import GraphBook
     from eaco_predictor.predictor import Predictor, PredictorInfo
 
 DEFAULT_NAME, DEFAULT_ALIAS = "eaco", "champion"
@@ -32,9 +33,9 @@ class RegisteredPredictor:
         """Version, data and provenance."""
         return self.predictor.info
 
-    def predict(self, sets: Sequence[CoLocation]) -> list[SetPrediction]:
-        """One prediction a set, in order."""
-        return self.predictor.predict(sets)
+    def predict(self, sets: Sequence[CoLocation], graphs: GraphBook | None = None) -> list[SetPrediction]:
+        """One prediction a set, in order; model graphs are looked up in ``graphs``, else in the catalogue."""
+        return self.predictor.predict(sets, graphs)
 
 
 def load_default(settings: Settings, say: Callable[[str], None]) -> RegisteredPredictor:

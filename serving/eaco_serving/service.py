@@ -5,24 +5,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from fastapi import Request
 
 from eaco_datasets.errors import EacoError, NotReadyError
 from eaco_datasets.types import CoLocation
+from eaco_features.job_graphs import GraphBook
 from eaco_predictor.prediction import PredictsSets, SetPrediction
 from eaco_predictor.predictor import PredictorInfo
 from eaco_serving.batching import Batcher
+from eaco_serving.graph_store import GraphStore
 from eaco_serving.settings import Settings
 
 log = logging.getLogger("eaco.serving")
 
 
 class ServedPredictor(PredictsSets, Protocol):
-    """A predictor that says where it comes from."""
+    """A predictor that says where it comes from, and can be handed the graphs of more models."""
+
+    def predict(self, sets: Sequence[CoLocation], graphs: GraphBook | None = None) -> list[SetPrediction]:
+        """One prediction a set, in order; model graphs are looked up in ``graphs``, else in the catalogue."""
+        ...
 
     @property
     def info(self) -> PredictorInfo:
@@ -48,6 +55,19 @@ class Evaluated(Protocol):
 LoadPredictor = Callable[[], ServedPredictor]
 
 
+@dataclass(frozen=True)
+class WithGraphs:
+    """A predictor that knows the graphs registered at the moment it is asked (``PredictsSets``)."""
+
+    predictor: ServedPredictor
+    store: GraphStore
+
+    def predict(self, sets: Sequence[CoLocation]) -> list[SetPrediction]:
+        """One prediction a set, in order."""
+        registered = self.store.registered()
+        return self.predictor.predict(registered.sized(sets), graphs=registered.book)
+
+
 class Service:
     """Loads the predictor once and hands it to the routes.
 
@@ -56,6 +76,7 @@ class Service:
 
     def __init__(self, settings: Settings, load_predictor: LoadPredictor) -> None:
         self.settings = settings
+        self.graphs = GraphStore(settings.home, log.warning)
         self._load = load_predictor
         self._predictor: ServedPredictor | None = None
         self._batcher: Batcher | None = None
@@ -73,6 +94,15 @@ class Service:
             raise NotReadyError(self._failure or "the predictor is still being loaded")
         return self._predictor
 
+    @property
+    def with_graphs(self) -> WithGraphs:
+        """The loaded predictor as the routes ask it: it knows the registered graphs.
+
+        Raises:
+            NotReadyError: no predictor is loaded.
+        """
+        return WithGraphs(self.predictor, self.graphs)
+
     async def predict_one(self, wanted: CoLocation) -> SetPrediction:
         """One set's prediction; requests that wait at the same moment share a model call.
 
@@ -80,7 +110,7 @@ class Service:
             NotReadyError: no predictor is loaded.
         """
         if self._batcher is None:
-            self._batcher = Batcher(self.predictor, self.settings.inline_sets)
+            self._batcher = Batcher(self.with_graphs, self.settings.inline_sets)
         return await self._batcher.predict(wanted)
 
     def start(self) -> None:
@@ -94,6 +124,7 @@ class Service:
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
+            self.graphs.registered()  # so that no request has to wait for the files
             self._predictor = self._load()
         except EacoError as error:
             self._failure = f"the predictor could not be loaded: {error}"

@@ -19,7 +19,7 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 8000
     home: Path = Path(".eaco")
-    """State: MLflow store, artifacts."""
+    """State: MLflow store, artifacts, registered graphs."""
     tracking_uri: str | None = None
     """MLflow tracking server or store; None is the SQLite store under ``home``."""
     predictor_name: Annotated[str, Field(min_length=1)] = "eaco"
@@ -29,6 +29,8 @@ class Settings(BaseSettings):
     access_log: bool = False
     max_body_mib: Annotated[float, Field(gt=0, le=1024)] = 4
     """Largest request body that is read: some 2,000 GPUs with four residents each."""
+    max_graph_mib: Annotated[float, Field(gt=0, le=1024)] = 16
+    """Largest body of ``POST /catalogue``: a graph of some 150,000 kernels."""
     alternatives_in_full: Annotated[int, Field(ge=0, le=100_000)] = 16
     """Of how many alternatives, the best by rank, a placement's answer holds the whole prediction; of the others it
     gives GPUs, rank, score and the reason."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import anyio.from_thread
 import httpx
 import pytest
 
 from eaco_datasets.types import CoLocation
+from eaco_features.job_graphs import GraphBook
 from eaco_predictor.prediction import Estimate, JobPrediction, SetPrediction
 from eaco_predictor.predictor import PredictorInfo
 from eaco_serving.app import create_app
@@ -24,6 +26,7 @@ class FakePredictor:
     def __init__(self) -> None:
         self.asked: list[CoLocation] = []
         self.threads: list[str] = []
+        self.books: list[GraphBook | None] = []
         self.info = PredictorInfo(
             version="fake-1",
             model="equal-shares",
@@ -38,8 +41,9 @@ class FakePredictor:
             held_out={"relative_speed_out_of_family_macro_mae": 0.07},
         )
 
-    def predict(self, sets: Sequence[CoLocation]) -> list[SetPrediction]:
+    def predict(self, sets: Sequence[CoLocation], graphs: GraphBook | None = None) -> list[SetPrediction]:
         self.asked.extend(sets)
+        self.books.append(graphs)
         self.threads.append(threading.current_thread().name)
         return [self._one(s) for s in sets]
 
@@ -99,11 +103,18 @@ def predictor() -> FakePredictor:
 
 
 @pytest.fixture(scope="module")
-def ask(predictor: FakePredictor) -> Iterator[Ask]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``EACO_HOME`` of the service behind ``ask``."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def ask(predictor: FakePredictor, home: Path) -> Iterator[Ask]:
     """``ask(method, path, json=..., content=...)`` against one service, from tests that are not coroutines."""
+    service = running(lambda: predictor, home=home, max_body_mib=0.25, max_graph_mib=1, inline_sets=2)
     with (
         anyio.from_thread.start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(running(lambda: predictor, max_body_mib=0.25, inline_sets=2)) as client,
+        portal.wrap_async_context_manager(service) as client,
     ):
 
         def call(method: str, path: str, **body: object) -> httpx.Response:

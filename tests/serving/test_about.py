@@ -61,7 +61,8 @@ def test_startup_logs_that_the_predictor_learned_from_simulated_rows(
 def test_docs_and_openapi_describe_every_call(ask: Any) -> None:
     assert ask("GET", "/docs").status_code == 200
     document = ask("GET", "/openapi.json").json()
-    assert set(document["paths"]) == {"/predict", "/place", "/gpus", "/predictor", "/healthz", "/readyz"}
+    about = {"/gpus", "/predictor", "/healthz", "/readyz"}
+    assert set(document["paths"]) == {"/predict", "/place", "/catalogue", "/catalogue/{model}", *about}
     call = document["paths"]["/predict"]["post"]
     bodies = call["requestBody"]["content"]["application/json"]["schema"]["anyOf"]
     assert {b["$ref"].rpartition("/")[2] for b in bodies} == {"SetIn", "CandidatesIn"}

@@ -240,7 +240,7 @@ def test_what_the_predictor_raises_is_mapped(
     class Failing:
         info = predictor.info
 
-        def predict(self, _sets: object) -> Any:
+        def predict(self, _sets: object, **_graphs: object) -> Any:
             raise error
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""``eaco features``: record the model graph of a training job."""
+"""``eaco features``: record the model graph of a training job, and register it for predictions."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eaco_serving.commands._options import HOME, HomeOption
+
 if TYPE_CHECKING:
     from rich.table import Table
 
     from eaco_features.graphs.graph import ModelGraph
 
 app = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="Model graphs of training jobs: record and list them."
+    add_completion=False, no_args_is_help=True, help="Model graphs of training jobs: record, register and list them."
 )
 
 
 @app.callback()
 def features() -> None:
-    """Model graphs of training jobs: record and list them."""
+    """Model graphs of training jobs: record, register and list them."""
 
 
 @app.command()
@@ -44,6 +46,34 @@ def extract(
     for note in graph.recording.notes:
         say(f"NOTE {note}")
     console().print(summary_table(graph, batch_size))
+
+
+@app.command()
+def register(
+    model: Annotated[str, typer.Argument(metavar="NAME", help="What jobs call the model: a name of your own.")],
+    graph: Annotated[Path, typer.Argument(metavar="GRAPH.JSON", help="What extract wrote: .json or .json.gz.")],
+    samples_per_epoch: Annotated[
+        float | None, typer.Option(help="Size of the training data, for jobs that do not state it.")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Take the place of another graph of this name.")] = False,
+    home: HomeOption = HOME,
+) -> None:
+    """Register a graph under a name: predictions of jobs of that model, served ones too, then know it."""
+    from eaco_features.graphs.store import read_graph
+    from eaco_serving.commands._common import refused_at, say
+    from eaco_serving.graph_store import GraphStore, registration
+    from eaco_serving.routes.wire import validated
+    from eaco_serving.schemas_catalogue import RegistrationIn
+
+    found = read_graph(graph)
+    with refused_at(lambda pointer: _register_argument(pointer, graph)):
+        wire = validated(RegistrationIn, {"model": model, "samples_per_epoch": samples_per_epoch, "replace": replace})
+        wanted = registration(wire.model, found, wire.samples_per_epoch)
+    store = GraphStore(home, say)
+    kept, new = store.register(wanted, over=replace)
+    typer.echo(
+        f"{'registered' if new else 'is registered as'} {kept.family}: {kept.graph.content_hash} in {store.folder}"
+    )
 
 
 @app.command()
@@ -89,6 +119,13 @@ def record_again(
     console().print(table)
     if differ and output is None:
         raise EacoError(f"{len(differ)} kept graph(s) differ from what was recorded: {', '.join(differ)}")
+
+
+def _register_argument(pointer: str, graph: Path) -> str:
+    """What the user gave that became a JSON pointer's value."""
+    if pointer.startswith("/graph"):
+        return f"{graph}:{pointer.removeprefix('/graph')}"
+    return {"/model": "NAME"}.get(pointer, f"--{pointer.strip('/').replace('_', '-')}")
 
 
 def summary_table(graph: ModelGraph, batch_size: int) -> Table:

@@ -9,10 +9,11 @@ from fastapi import FastAPI, Request
 from pydantic_core import to_json
 from starlette.responses import Response
 
+from eaco_predictor.prediction import PredictsSets
 from eaco_serving.convert import co_location, prediction_wire
 from eaco_serving.routes.wire import json_response, json_route, validated
 from eaco_serving.schemas import CandidatesIn, PredictionOut, PredictionsOut, ProblemOut, SetIn
-from eaco_serving.service import ServedPredictor, service_of
+from eaco_serving.service import service_of
 
 
 def read(parsed: Any) -> SetIn | CandidatesIn:
@@ -30,13 +31,13 @@ async def predict(body: SetIn | CandidatesIn, request: Request) -> Response:
     service = service_of(request)
     if isinstance(body, SetIn):
         return json_response(to_json(prediction_wire(await service.predict_one(co_location(body)))))
-    predictor = service.predictor
+    predictor = service.with_graphs
     if len(body.candidates) <= service.settings.inline_sets:
         return json_response(predict_batch(predictor, body))
     return json_response(await asyncio.to_thread(predict_batch, predictor, body))
 
 
-def predict_batch(predictor: ServedPredictor, body: CandidatesIn) -> bytes:
+def predict_batch(predictor: PredictsSets, body: CandidatesIn) -> bytes:
     """The JSON answer to many sets, one model call."""
     sets = [co_location(s, where=f"/candidates/{i}") for i, s in enumerate(body.candidates)]
     return to_json({"predictions": [prediction_wire(p) for p in predictor.predict(sets)]})

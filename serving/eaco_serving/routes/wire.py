@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from fastapi import Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
@@ -15,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from eaco_serving.problems import MALFORMED, NOT_JSON, TOO_LARGE, Refused, problem_of, refuse_fields
 from eaco_serving.service import service_of
+from eaco_serving.settings import Settings
 from eaco_serving.strict_json import parse_strict
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -25,8 +27,34 @@ INLINE_BYTES = 65_536
 """A larger body is parsed and validated in a worker thread, so that the event loop answers others meanwhile."""
 
 
-def json_route(read: Callable[[Any], BaseModel]) -> type[APIRoute]:
+class ProblemRoute(APIRoute):
+    """A route without a body: whatever goes wrong, with its parameters too, is answered as a problem."""
+
+    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
+        """The endpoint as FastAPI calls it, its exceptions answered."""
+        handler = super().get_route_handler()
+
+        async def answer(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except RequestValidationError as error:
+                return problem_of(refuse_fields(error.errors()), request.url.path)
+            except Exception as error:
+                return problem_of(error, request.url.path)
+
+        return answer
+
+
+def _largest_body(settings: Settings) -> float:
+    return settings.max_body_mib
+
+
+def json_route(
+    read: Callable[[Any], BaseModel], limit_mib: Callable[[Settings], float] = _largest_body
+) -> type[APIRoute]:
     """A route class whose endpoint ``(body, request) -> Response`` gets ``read(parsed JSON)``.
+
+    ``limit_mib`` picks the setting that bounds the body.
 
     FastAPI documents the endpoint by its signature, but neither parses the body nor resolves dependencies nor checks
     the answer: what is left is a plain ASGI application.
@@ -39,7 +67,7 @@ def json_route(read: Callable[[Any], BaseModel]) -> type[APIRoute]:
 
             async def app(scope: Scope, receive: Receive, send: Send) -> None:
                 request = Request(scope, receive)
-                response = await _answer(request, endpoint, read)
+                response = await _answer(request, endpoint, read, limit_mib)
                 await response(scope, receive, send)
 
             self.app = app
@@ -47,9 +75,11 @@ def json_route(read: Callable[[Any], BaseModel]) -> type[APIRoute]:
     return JsonRoute
 
 
-async def _answer(request: Request, endpoint: Endpoint, read: Callable[[Any], BaseModel]) -> Response:
+async def _answer(
+    request: Request, endpoint: Endpoint, read: Callable[[Any], BaseModel], limit_mib: Callable[[Settings], float]
+) -> Response:
     try:
-        raw = await _read_bounded(request)
+        raw = await _read_bounded(request, int(limit_mib(service_of(request).settings) * 2**20))
         inline = len(raw) <= INLINE_BYTES
         body = read(_parse(raw)) if inline else await asyncio.to_thread(lambda: read(_parse(raw)))
         return await endpoint(body, request)
@@ -71,14 +101,13 @@ def validated(model: type[Model], parsed: Any) -> Model:
         raise refuse_fields(error.errors(include_url=False, include_context=False)) from None
 
 
-def json_response(body: bytes) -> Response:
-    """A 200 answer that is JSON already."""
-    return Response(body, media_type=JSON)
+def json_response(body: bytes, status: int = 200) -> Response:
+    """An answer that is JSON already."""
+    return Response(body, status, media_type=JSON)
 
 
-async def _read_bounded(request: Request) -> bytes:
+async def _read_bounded(request: Request, limit: int) -> bytes:
     _check_media_type(request)
-    limit = int(service_of(request).settings.max_body_mib * 2**20)
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
         raise Refused(TOO_LARGE, f"the body has {declared} bytes; at most {limit} are read")
