@@ -67,7 +67,7 @@ def _pairs(predictor: Predictor, n_sets: int) -> list[CoLocation]:
     random = np.random.default_rng(0)
     known: dict[str, list[SoloKey]] = {}
     for key in predictor.parts.solos.profiles:
-        if key.dataset:
+        if key.dataset and key.num_gpus == 1:
             known.setdefault(key.gpu, []).append(key)
     sets = []
     for gpu, _ in zip(cycle(sorted(known)), range(n_sets), strict=False):

@@ -167,3 +167,28 @@ def test_leave_one_gpu_out_groups_by_gpu(make_examples, spies):
     assert [g["held_out"] for g in report["groups"]] == ["k80", "p100"]
     assert [g["gpu"] for g in report["gpus"]] == ["k80", "p100"]
     assert report["random"] is not None
+
+
+def test_cold_takes_the_tested_family_s_solo_profiles_away_and_no_other_s(make_pairs, spies):
+    examples = make_pairs(0, 60, FAMILIES)
+    examples = replace(examples, sets=examples.sets.with_solo(np.ones_like(examples.sets.solo)))
+    Evaluation(
+        examples,
+        dataset="made-up",
+        protocol_name="leave-one-model-out",
+        target="relative_speed",
+        baselines=(),
+        make=spies,
+        cold=True,
+    ).report("lightgbm", ks=(0, 1))
+    held_out = [spy for spy in spies.made if families_in(spy.fitted_on[0][0]) != set(FAMILIES)]
+    assert len(held_out) == len(FAMILIES)
+    for spy in held_out:
+        (missing,) = set(FAMILIES) - families_in(spy.fitted_on[0][0])
+        assert np.isfinite(spy.fitted_on[0][0].solo).all()
+        shown = [*spy.predicted, *(sets for seen in spy.corrected for sets, _ in seen.observed)]
+        assert shown
+        for sets in shown:
+            tested = (sets.family == sets.families.index(missing)) & sets.present
+            assert np.isnan(sets.solo[tested]).all()
+            assert np.isfinite(sets.solo[~tested]).all()

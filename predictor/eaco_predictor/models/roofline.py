@@ -136,7 +136,8 @@ class RooflineModel(ABC):
 
     def from_graph(self, sets: SetBatch) -> FloatArray:
         """The target ``(n_sets, MAX_JOBS)`` within its limits; NaN without a graph or a data sheet."""
-        return target_spec(self.target).limit(sets, self._formula(sets))
+        found = self._formula(sets)
+        return np.where(np.isnan(found), np.nan, target_spec(self.target).limit(sets, found))
 
     def _learn_of_data(self, sets: SetBatch, target: FloatArray) -> None:
         """What is read off the training rows before the fit; nothing unless a model says so."""
