@@ -42,6 +42,9 @@ MAX_COST, MAX_KERNELS, MAX_PARAMS = 1e30, 10**9, 10**15
 """Most FLOPs or bytes of a step, its kernel launches, and the parameters that they read: far beyond any real job, and
 small enough that no sum, quotient or product of them overflows."""
 
+MAX_WORDS = 4096
+"""Most distinct operations or dtypes of a graph: ATen has some 2,500, and checking takes their number times nodes."""
+
 _ENDING = ".json.gz"
 _SETTLED_NS = 10**9
 """A folder that changed less than this ago is read again: its time may not tell two changes apart."""
@@ -110,10 +113,15 @@ def graph_in(wire: RegisterIn) -> ModelGraph:
     Raises:
         DataError: at ``/graph/...``.
     """
+    for name in ("ops", "dtypes"):
+        words = wire.graph.get(name)
+        if isinstance(words, list) and len(words) > MAX_WORDS:
+            raise DataError(f"{len(words)} names", where=f"/graph/{name}", expected=f"at most {MAX_WORDS}")
     try:
         return from_document(wire.graph)
     except DataError as error:
-        raise error.at(f"/graph{error.where}".rstrip("/")) from error
+        what = error.what if len(error.what) <= 120 else error.what[:117] + "..."
+        raise DataError(what, where=f"/graph{error.where}".rstrip("/"), expected=error.expected) from error
 
 
 class GraphStore:

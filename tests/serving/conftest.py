@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import anyio.from_thread
@@ -97,6 +97,20 @@ async def running(load: LoadPredictor, **settings: object) -> AsyncIterator[http
 Ask = Callable[..., httpx.Response]
 
 
+@contextmanager
+def asking(load: LoadPredictor, **settings: object) -> Iterator[Ask]:
+    """``ask(method, path, json=..., content=...)`` against one service, from tests that are not coroutines."""
+    with (
+        anyio.from_thread.start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(running(load, **settings)) as client,
+    ):
+
+        def call(method: str, path: str, **body: object) -> httpx.Response:
+            return portal.call(lambda: client.request(method, path, **body))  # type: ignore[arg-type]
+
+        yield call
+
+
 @pytest.fixture(scope="module")
 def predictor() -> FakePredictor:
     return FakePredictor()
@@ -110,14 +124,15 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ask(predictor: FakePredictor, home: Path) -> Iterator[Ask]:
-    """``ask(method, path, json=..., content=...)`` against one service, from tests that are not coroutines."""
-    service = running(lambda: predictor, home=home, max_body_mib=0.25, max_graph_mib=1, inline_sets=2)
-    with (
-        anyio.from_thread.start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(service) as client,
-    ):
-
-        def call(method: str, path: str, **body: object) -> httpx.Response:
-            return portal.call(lambda: client.request(method, path, **body))  # type: ignore[arg-type]
-
+    """One service for the module's tests."""
+    with asking(lambda: predictor, home=home, max_body_mib=0.25, max_graph_mib=1, inline_sets=2) as call:
         yield call
+
+
+Serve = Callable[..., AbstractContextManager[Ask]]
+
+
+@pytest.fixture(scope="session")
+def serve() -> Serve:
+    """``with serve(load, **settings) as ask``: a service of its own."""
+    return asking
