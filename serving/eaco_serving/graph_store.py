@@ -71,9 +71,13 @@ class Registered:
         """The graphs, before those of the catalogue."""
         return GraphBook({family: one.graph for family, one in self.by_family.items()})
 
+    @cached_property
+    def _sizes(self) -> dict[str, float]:
+        return {f: one.samples_per_epoch for f, one in self.by_family.items() if one.samples_per_epoch is not None}
+
     def sized(self, sets: Sequence[CoLocation]) -> Sequence[CoLocation]:
         """The sets, with the registered size of the training data for each job that does not state it."""
-        sizes = {f: one.samples_per_epoch for f, one in self.by_family.items() if one.samples_per_epoch is not None}
+        sizes = self._sizes
         if not sizes:
             return sets
         return [
@@ -248,6 +252,10 @@ def _check(graph: ModelGraph) -> None:
                     where=f"/graph/nodes/{name}",
                     expected=f"at most {MAX_COST:g}",
                 )
+        if sums["bytes_read"] + sums["bytes_written"] < 1:
+            raise DataError(
+                f"no bytes moved at batch size {batch_size}", where="/graph/nodes/bytes_read", expected="1 or more"
+            )
         if not 1e-6 <= costs.samples <= 1e12:
             raise DataError(
                 f"{costs.samples:g} samples a step at batch size {batch_size}",

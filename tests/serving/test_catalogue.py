@@ -328,6 +328,11 @@ def slope(value: float) -> Any:
     return change
 
 
+def costless(graph: dict[str, Any]) -> None:
+    for name in ("bytes_read", "bytes_written"):
+        graph["nodes"][name] = {part: [0] * len(graph["nodes"]["op"]) for part in ("intercept", "slope")}
+
+
 def samples(*pair: float) -> Any:
     def change(graph: dict[str, Any]) -> None:
         graph["recording"]["samples"] = list(pair)
@@ -372,6 +377,7 @@ BAD: list[tuple[Any, str]] = [
     ({**GOOD, "graph": rehashed(forward_only)}, "/graph/nodes/phase"),
     ({**GOOD, "graph": rehashed(slope(1e300))}, "/graph/nodes/flops"),
     ({**GOOD, "graph": rehashed(slope(1.7e308))}, "/graph/nodes/flops"),
+    ({**GOOD, "graph": rehashed(costless)}, "/graph/nodes/bytes_read"),
     ({**GOOD, "graph": rehashed(samples(0, 0))}, "/graph/recording/samples"),
     ({**GOOD, "graph": rehashed(samples(-5, 1))}, "/graph/recording/samples"),
     ({**GOOD, "graph": rehashed(samples(0, 1e300))}, "/graph/recording/samples"),
@@ -450,6 +456,26 @@ def test_a_graph_with_anything_changed_is_refused_and_never_an_error_of_the_serv
         assert answer.json()["errors"][0]["pointer"].startswith("/graph")
         refused += 1
     assert refused > 100
+
+
+def test_serving_and_registering_graphs_needs_no_torch(tmp_path: Path) -> None:
+    code = (
+        "import json, sys, anyio, httpx\n"
+        "from pathlib import Path; from types import SimpleNamespace\n"
+        "from eaco_serving.app import create_app; from eaco_serving.settings import Settings\n"
+        "async def main():\n"
+        "    app = create_app(Settings(home=Path(sys.argv[1])), lambda: SimpleNamespace())\n"
+        "    async with app.router.lifespan_context(app):\n"
+        "        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url='http://s') as client:\n"
+        "            told = (await client.get('/catalogue/resnet50?graph=true')).json()\n"
+        "            answer = await client.post('/catalogue', json={'model': 'net', 'graph': told['graph']})\n"
+        "            listed = (await client.get('/catalogue')).json()['jobs']\n"
+        "            assert (answer.status_code, listed[-1]['name']) == (201, 'net')\n"
+        "anyio.run(main)\n"
+        "assert not {'torch', 'torch_geometric', 'onnx', 'mlflow'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 # --- command line --------------------------------------------------------------------------------------------------
