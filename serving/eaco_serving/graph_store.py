@@ -46,6 +46,7 @@ MAX_WORDS = 4096
 """Most distinct operations or dtypes of a graph: ATen has some 2,500, and checking takes their number times nodes."""
 
 _ENDING = ".json.gz"
+_LONGEST = 200
 _SETTLED_NS = 10**9
 """A folder that changed less than this ago is read again: its time may not tell two changes apart."""
 
@@ -124,8 +125,8 @@ def graph_in(wire: RegisterIn) -> ModelGraph:
     try:
         return from_document(wire.graph)
     except DataError as error:
-        what = error.what if len(error.what) <= 120 else error.what[:117] + "..."
-        raise DataError(what, where=f"/graph{error.where}".rstrip("/"), expected=error.expected) from error
+        where = f"/graph{error.where}".rstrip("/")
+        raise DataError(_short(error.what), where=_short(where), expected=_short(error.expected)) from error
 
 
 class GraphStore:
@@ -143,12 +144,21 @@ class GraphStore:
         self._registered = Registered()
         self._seen_ns: int | None = None
 
+    @property
+    def known(self) -> Registered:
+        """What was registered when ``registered`` or ``register`` was last called; reads nothing."""
+        return self._registered
+
+    def changed(self) -> bool:
+        """Whether there may be more to read: one look at the folder's time of change."""
+        return self._seen_ns != _changed_ns(self.folder)
+
     def registered(self) -> Registered:
         """What is registered now. Looks at the folder's time of change, and reads what is new since the last call.
 
         While another thread reads, what was known before is the answer.
         """
-        if self._seen_ns != _changed_ns(self.folder) and self._lock.acquire(blocking=False):
+        if self.changed() and self._lock.acquire(blocking=False):
             try:
                 self._read_folder()
             finally:
@@ -188,6 +198,7 @@ class GraphStore:
     def _read_folder(self) -> None:
         """Read the files that are new or changed; with the lock held."""
         changed_ns = _changed_ns(self.folder)
+        self._seen_ns = changed_ns if time.time_ns() - changed_ns > _SETTLED_NS else None
         found: dict[str, _File] = {}
         try:
             with os.scandir(self.folder) as entries:
@@ -195,17 +206,18 @@ class GraphStore:
         except FileNotFoundError:
             names = []
         except OSError as error:
-            self._report(f"{self.folder}: {error.strerror or error}; no registered graph is known")
-            names = []
+            self._report(f"{self.folder}: {error.strerror or error}; what was known before stays")
+            return
         for name in names:
             try:
                 stamp = _stamp(os.stat(self.folder / name))
             except FileNotFoundError:  # deleted meanwhile
                 continue
+            except OSError:  # reading it says why
+                stamp = (0, 0, 0)
             known = self._files.get(name)
             found[name] = known if known and known.stamp == stamp else _File(stamp, self._read(self.folder / name))
         self._keep(found)
-        self._seen_ns = changed_ns if time.time_ns() - changed_ns > _SETTLED_NS else None
 
     def _keep(self, files: dict[str, _File]) -> None:
         self._files = files
@@ -224,6 +236,12 @@ class GraphStore:
             reason = str(error)
         self._report(f"{path}: no registered graph, passed over: {' '.join(reason.split())}")
         return None
+
+
+def _short(text: str) -> str:
+    """What an error repeats of a document: one line, not too long."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
 
 
 class _File(NamedTuple):

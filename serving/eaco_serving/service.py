@@ -18,7 +18,7 @@ from eaco_features.job_graphs import GraphBook
 from eaco_predictor.prediction import PredictsSets, SetPrediction
 from eaco_predictor.predictor import PredictorInfo
 from eaco_serving.batching import Batcher
-from eaco_serving.graph_store import GraphStore
+from eaco_serving.graph_store import GraphStore, Registered
 from eaco_serving.settings import Settings
 
 log = logging.getLogger("eaco.serving")
@@ -57,15 +57,20 @@ LoadPredictor = Callable[[], ServedPredictor]
 
 @dataclass(frozen=True)
 class WithGraphs:
-    """A predictor that knows the graphs registered at the moment it is asked (``PredictsSets``)."""
+    """A predictor that knows the graphs which its store knows at the moment it is asked (``PredictsSets``)."""
 
     predictor: ServedPredictor
     store: GraphStore
 
+    @property
+    def info(self) -> PredictorInfo:
+        """Version, data and provenance."""
+        return self.predictor.info
+
     def predict(self, sets: Sequence[CoLocation]) -> list[SetPrediction]:
         """One prediction a set, in order."""
-        registered = self.store.registered()
-        return self.predictor.predict(registered.sized(sets), graphs=registered.book)
+        known = self.store.known
+        return self.predictor.predict(known.sized(sets), graphs=known.book)
 
 
 class Service:
@@ -94,14 +99,21 @@ class Service:
             raise NotReadyError(self._failure or "the predictor is still being loaded")
         return self._predictor
 
-    @property
-    def with_graphs(self) -> WithGraphs:
-        """The loaded predictor as the routes ask it: it knows the registered graphs.
+    async def registered(self) -> Registered:
+        """The graphs registered by now. What another process wrote is read in a thread, while others are answered."""
+        if self.graphs.changed():
+            await asyncio.to_thread(self.graphs.registered)
+        return self.graphs.known
+
+    async def with_graphs(self) -> WithGraphs:
+        """The loaded predictor as the routes ask it: it knows the graphs registered by now.
 
         Raises:
             NotReadyError: no predictor is loaded.
         """
-        return WithGraphs(self.predictor, self.graphs)
+        predictor = WithGraphs(self.predictor, self.graphs)
+        await self.registered()
+        return predictor
 
     async def predict_one(self, wanted: CoLocation) -> SetPrediction:
         """One set's prediction; requests that wait at the same moment share a model call.
@@ -109,8 +121,9 @@ class Service:
         Raises:
             NotReadyError: no predictor is loaded.
         """
+        predictor = await self.with_graphs()
         if self._batcher is None:
-            self._batcher = Batcher(self.with_graphs, self.settings.inline_sets)
+            self._batcher = Batcher(predictor, self.settings.inline_sets)
         return await self._batcher.predict(wanted)
 
     def start(self) -> None:

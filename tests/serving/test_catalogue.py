@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import gzip
 import json
@@ -9,10 +10,12 @@ import logging
 import random
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from eaco_datasets.errors import ConflictError, EacoError
@@ -25,9 +28,12 @@ from eaco_features.zoo.catalogue import reference_jobs
 from eaco_features.zoo.recorded import catalogue_graph
 from eaco_predictor.fitting import fit_predictor
 from eaco_serving import cli, default, graph_store
+from eaco_serving.app import create_app
 from eaco_serving.default import RegisteredPredictor
+from eaco_serving.demo import PLACEMENT
 from eaco_serving.graph_store import GraphStore, registration
 from eaco_serving.schemas_catalogue import CatalogueJobOut, CatalogueJobWithGraphOut, CatalogueOut
+from eaco_serving.settings import Settings
 
 SMALL, OTHER = catalogue_graph("autoencoder-ml-20m"), catalogue_graph("lstm-lm-wikitext2")
 
@@ -216,6 +222,50 @@ def test_a_file_is_read_once_unless_it_changes(tmp_path: Path, monkeypatch: pyte
     assert len(read) == 1
 
 
+def test_a_folder_that_cannot_be_listed_for_once_loses_no_graph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    store = GraphStore(tmp_path, lines.append)
+    store.register(registration("net", SMALL))
+
+    def fail(_folder: Path) -> Any:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(graph_store.os, "scandir", fail)
+        assert of_family(store.registered().book, "net") == SMALL
+    assert lines == [f"{tmp_path / 'graphs'}: Too many open files; what was known before stays"]
+
+
+def test_the_service_answers_others_while_it_reads_what_another_process_registered(
+    predictor: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def slowly(wire: Any) -> ModelGraph:
+        begun.set()
+        assert may_end.wait(20)
+        return from_document(wire.graph)
+
+    async def story() -> None:
+        app = create_app(Settings(home=tmp_path), lambda: predictor)
+        transport = httpx.ASGITransport(app=app)
+        async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport) as client:
+            await app.state.service.loaded()
+            GraphStore(tmp_path, said).register(registration("net", SMALL))
+            monkeypatch.setattr(graph_store, "graph_in", slowly)
+            asked = asyncio.create_task(client.post("http://service/predict", json=asked_set("net")))
+            assert await asyncio.to_thread(begun.wait, 20)
+            assert (await client.get("http://service/healthz")).status_code == 200
+            assert not asked.done()
+            may_end.set()
+            assert (await asked).status_code == 200
+            assert of_family(predictor.books[-1], "net") == SMALL
+
+    asyncio.run(story())
+
+
 def test_of_many_who_register_one_name_at_once_one_wins(tmp_path: Path) -> None:
     stores = [GraphStore(tmp_path, said) for _ in range(4)]
     wanted = [registration("net", graph) for graph in (SMALL, OTHER)]
@@ -270,13 +320,14 @@ def test_broken_files_are_named_in_one_line_and_passed_over(
     for name, raw in broken.items():
         (folder / name).write_bytes(raw)
     (folder / "folder.json.gz").mkdir()
+    (folder / "loop.json.gz").symlink_to(folder / "loop.json.gz")
     (folder / ".unfinished").write_bytes(whole[:9])
     with caplog.at_level(logging.WARNING, "eaco.serving"), serve(lambda: predictor, home=tmp_path) as ask:
         assert ask("GET", "/readyz").status_code == 200
         assert ask("GET", "/catalogue/whole").status_code == 200
         reported = [r.message for r in caplog.records if "passed over" in r.message]
-        assert len(reported) == len(broken) + 1
-        for name in [*broken, "folder.json.gz"]:
+        assert len(reported) == len(broken) + 2
+        for name in [*broken, "folder.json.gz", "loop.json.gz"]:
             assert sum(name in line and "\n" not in line for line in reported) == 1
         assert ask("POST", "/catalogue", json=body("half", OTHER)).status_code == 201
     assert of_family(GraphStore(tmp_path, [].append).registered().book, "half") == OTHER
@@ -374,6 +425,8 @@ BAD: list[tuple[Any, str]] = [
     ({**GOOD, "graph": {**GOOD["graph"], "content_hash": None}}, "/graph/content_hash"),
     ({**GOOD, "graph": {**GOOD["graph"], "ops": [str(i) for i in range(5000)]}}, "/graph/ops"),
     ({**GOOD, "graph": {**GOOD["graph"], "name": 7}}, "/graph/name"),
+    ({**GOOD, "graph": {**GOOD["graph"], "name": ["long"] * 9999}}, "/graph/name"),
+    ({**GOOD, "graph": {**GOOD["graph"], "two\nlines": 1}}, "/graph/two lines"),
     ({**GOOD, "graph": rehashed(forward_only)}, "/graph/nodes/phase"),
     ({**GOOD, "graph": rehashed(slope(1e300))}, "/graph/nodes/flops"),
     ({**GOOD, "graph": rehashed(slope(1.7e308))}, "/graph/nodes/flops"),
@@ -398,6 +451,7 @@ def test_what_is_wrong_is_refused_at_its_pointer_and_nothing_is_kept(
     assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
     assert answer.json()["errors"][0]["pointer"] == pointer
     assert "\n" not in answer.json()["detail"]
+    assert len(answer.content) < 2000
     assert not (home / "graphs" / "net.json.gz").exists()
 
 
@@ -498,6 +552,10 @@ def test_register_writes_what_the_service_reads_and_predict_knows(
     assert cli.run(["predict", "--gpu", "v100", "--sharing-mode", "mps", "--job", "my-net:8", *home]) == 0
     assert of_family(predictor.books[-1], "my-net") == SMALL
     assert predictor.asked[-1].jobs[0].samples_per_epoch == 640.0
+    request = tmp_path / "request.json"
+    request.write_text(json.dumps(PLACEMENT))
+    assert cli.run(["place", str(request), *home]) == 0
+    assert of_family(predictor.books[-1], "my-net") == SMALL
 
 
 def test_register_says_in_one_line_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

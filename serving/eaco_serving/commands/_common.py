@@ -14,8 +14,9 @@ from pydantic_core import to_json
 from rich.console import Console
 
 from eaco_datasets.errors import InputError
+from eaco_serving.graph_store import GraphStore
 from eaco_serving.problems import Refused
-from eaco_serving.service import ServedPredictor, simulated_notice
+from eaco_serving.service import WithGraphs, simulated_notice
 from eaco_serving.settings import Settings
 from eaco_serving.strict_json import parse_strict
 
@@ -25,11 +26,13 @@ def say(line: str) -> None:
     typer.echo(line, err=True)
 
 
-def pick_predictor(saved: Path | None, settings: Settings) -> ServedPredictor:
-    """The predictor saved in a folder, or the registered one that the settings name."""
+def pick_predictor(saved: Path | None, settings: Settings) -> WithGraphs:
+    """The predictor saved in a folder, or the registered one that the settings name; with the registered graphs."""
     from eaco_serving.default import load_default, load_saved
 
-    return load_default(settings, say) if saved is None else load_saved(saved)
+    graphs = GraphStore(settings.home, say)
+    graphs.registered()
+    return WithGraphs(load_default(settings, say) if saved is None else load_saved(saved), graphs)
 
 
 def notice(provenance: dict[str, float]) -> None:

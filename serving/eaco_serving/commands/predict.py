@@ -68,10 +68,8 @@ def predict(
     """Predict speed, power, utilisation and memory of jobs that share GPUs."""
     from eaco_serving.commands import _common as common
     from eaco_serving.convert import co_location, prediction_wire
-    from eaco_serving.graph_store import GraphStore
     from eaco_serving.routes.wire import validated
     from eaco_serving.schemas import SetIn
-    from eaco_serving.service import WithGraphs
     from eaco_serving.settings import load_settings
     from eaco_serving.tables import prediction_tables
 
@@ -79,8 +77,7 @@ def predict(
     with common.refused_at(partial(option_at, job)):
         together = co_location(validated(SetIn, asked))
     settings = load_settings(predictor_name=predictor, predictor_alias=alias, tracking_uri=tracking_uri, home=home)
-    served = common.pick_predictor(predictor_dir, settings)
-    (prediction,) = WithGraphs(served, GraphStore(settings.home, common.say)).predict([together])
+    (prediction,) = common.pick_predictor(predictor_dir, settings).predict([together])
     answer = prediction_wire(prediction)
     common.notice(prediction.provenance)
     if json_to is not None:

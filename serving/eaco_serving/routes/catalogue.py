@@ -29,12 +29,12 @@ NO_SUCH_JOB = Kind(UNKNOWN_NAME.slug, "The catalogue has no such job", 404)
 
 async def catalogue(request: Request) -> Response:
     """The reference jobs and the registered graphs, each with the totals of a step at its first batch size."""
-    return json_response(await asyncio.to_thread(_listed, service_of(request).graphs.registered()))
+    return json_response(await asyncio.to_thread(_listed, await service_of(request).registered()))
 
 
 async def one_job(model: str, query: Annotated[JobQuery, Query()], request: Request) -> Response:
     """One job by its name, or the one that a job of that model is predicted by."""
-    registered = service_of(request).graphs.registered()
+    registered = await service_of(request).registered()
     return json_response(await asyncio.to_thread(_told, registered, model, query))
 
 

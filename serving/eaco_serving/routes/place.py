@@ -37,7 +37,8 @@ async def place(body: PlaceIn, request: Request) -> Response:
     """Where a job goes: beside others, on idle GPUs, or nowhere yet; with every set tried and why."""
     service = service_of(request)
     in_full = service.settings.alternatives_in_full
-    return json_response(to_json(await asyncio.to_thread(answer, body, service.with_graphs, in_full)))
+    predictor = await service.with_graphs()
+    return json_response(to_json(await asyncio.to_thread(answer, body, predictor, in_full)))
 
 
 def add_to(app: FastAPI) -> None:

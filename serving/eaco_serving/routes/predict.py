@@ -31,7 +31,7 @@ async def predict(body: SetIn | CandidatesIn, request: Request) -> Response:
     service = service_of(request)
     if isinstance(body, SetIn):
         return json_response(to_json(prediction_wire(await service.predict_one(co_location(body)))))
-    predictor = service.with_graphs
+    predictor = await service.with_graphs()
     if len(body.candidates) <= service.settings.inline_sets:
         return json_response(predict_batch(predictor, body))
     return json_response(await asyncio.to_thread(predict_batch, predictor, body))
