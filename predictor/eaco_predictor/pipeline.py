@@ -10,7 +10,7 @@ import numpy as np
 
 from eaco_datasets.errors import DataError, NotReadyError
 from eaco_features.sets import BoolArray, FloatArray, IntArray, SetBatch
-from eaco_predictor.families import family_folds, macro_mae, predict_out_of_family
+from eaco_predictor.families import MAX_INNER_FOLDS, family_folds, macro_mae, predict_out_of_family
 from eaco_predictor.intervals import Interval, calibrate
 from eaco_predictor.models.base import Inputs, known_targets
 from eaco_predictor.models.solo_power import each_alone, workload_codes
@@ -217,7 +217,8 @@ class TargetPipeline:
         if isinstance(self.model, OutOfFamily):
             held_out = self.model.out_of_family()
         else:
-            held_out = predict_out_of_family(self._make, sets, target, family_folds(sets, known))
+            n_folds = getattr(self.model, "calibration_folds", MAX_INNER_FOLDS)  # fewer where a fit is dear
+            held_out = predict_out_of_family(self._make, sets, target, family_folds(sets, known, n_folds))
         rows = known & np.isfinite(held_out)
         if not rows.any():  # one family only: nothing can be held out, so errors are in sample
             held_out = self.model.predict(sets)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib.util import find_spec
 
-from eaco_datasets.errors import UnknownNameError
+from eaco_datasets.errors import MissingExtraError, UnknownNameError
 from eaco_predictor.models.baselines import Mean, NoInterference, TimeSlice
 from eaco_predictor.models.by_name import LightGBMByName
 from eaco_predictor.models.ensemble import Ensemble
@@ -42,8 +43,23 @@ def _graph_trees(target: str, roofline: Callable[[], RooflineModel]) -> dict[str
     return {
         "lightgbm-graph": _seeded(GraphTrees, target),
         "roofline-lightgbm": lambda seed: RooflineTrees(target, seed, roofline()),
+        "gnn": _gnn(target),
     }
 
+
+def _gnn(target: str, *, told_solo: bool = False) -> Maker:
+    def make(seed: int) -> TargetModel:
+        for package in _GNN_PACKAGES:
+            if find_spec(package) is None:
+                raise MissingExtraError(package, "gnn")
+        from eaco_predictor.gnn.model import Gnn, GnnSolo
+
+        return (GnnSolo if told_solo else Gnn)(target, seed)
+
+    return make
+
+
+_GNN_PACKAGES = ("torch", "torch_geometric")
 
 _MAKERS: Mapping[str, Mapping[str, Maker]] = {
     "relative_speed": {
@@ -55,6 +71,8 @@ _MAKERS: Mapping[str, Mapping[str, Maker]] = {
         "ridge": _seeded(Ridge, "relative_speed"),
         "lightgbm-graph": _seeded(LightGBMGraph, "relative_speed"),
         "lightgbm-both": _seeded(LightGBMBoth, "relative_speed"),
+        "gnn": _gnn("relative_speed"),
+        "gnn-solo": _gnn("relative_speed", told_solo=True),
         "forest": _seeded(Forest, "relative_speed"),
         "shallow-forest": _seeded(ShallowForest, "relative_speed"),
         "lightgbm": _seeded(LightGBM, "relative_speed"),
@@ -124,10 +142,14 @@ _WARM_ONLY_BY_DEFAULT: Mapping[str, tuple[str, ...]] = {"gpu_power_w": ("soft-ca
 def model_names(target: str, *, cold: bool = False) -> tuple[str, ...]:
     """Models of a target, the default first; with ``cold`` those that can do without a solo profile.
 
+    The graph neural network is among them where its extra is installed.
+
     Raises:
         UnknownNameError: nobody learns that target.
     """
     names = tuple(_MAKERS[target_spec(target).name])
+    if any(find_spec(package) is None for package in _GNN_PACKAGES):
+        names = tuple(name for name in names if not name.startswith("gnn"))
     if not cold:
         return names
     last = _WARM_ONLY_BY_DEFAULT.get(target, ())
@@ -153,8 +175,8 @@ def make_model(target: str, name: str, seed: int = 0) -> TargetModel:
 
     Raises:
         UnknownNameError: no model of that name learns the target.
+        MissingExtraError: the model needs an extra that is not installed.
     """
-    names = model_names(target)
-    if name not in names:
-        raise UnknownNameError(f"model of {target}", name, names)
+    if name not in _MAKERS[target_spec(target).name]:
+        raise UnknownNameError(f"model of {target}", name, model_names(target))
     return _MAKERS[target][name](seed)
