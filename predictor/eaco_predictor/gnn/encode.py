@@ -16,25 +16,9 @@ from eaco_features.sets import IntArray
 
 Float32Array = NDArray[np.float32]
 
-_ATTRIBUTES = tuple(
-    [
-        "kernel",
-        "groups",
-        "stride",
-        "in_channels",
-        "out_channels",
-        "m",
-        "n",
-        "k",
-        "batch",
-        "heads",
-        "queries",
-        "keys",
-        "head_size",
-        "hidden",
-        "layers",
-    ]
-)
+_OF_PRODUCTS = ("kernel", "groups", "stride", "in_channels", "out_channels", "m", "n", "k")
+_OF_SEQUENCES = ("batch", "heads", "queries", "keys", "head_size", "hidden", "layers")
+_ATTRIBUTES = (*_OF_PRODUCTS, *_OF_SEQUENCES)
 N_NODE_FEATURES = len(OP_CLASSES) + len(PHASES) + 10 + len(_ATTRIBUTES)
 """Columns of a node: class and phase one-hot, half precision, logarithms of its costs and sizes, its place."""
 

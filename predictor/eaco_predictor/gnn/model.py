@@ -46,8 +46,8 @@ class Gnn:
     told_solo: ClassVar[bool] = False
     calibration_folds: ClassVar[int] = 3
 
-    def __init__(self, target: str = "relative_speed", seed: int = 0, steps: int = STEPS) -> None:
-        self.target, self.seed, self.steps = target, seed, steps
+    def __init__(self, target: str = "relative_speed", seed: int = 0) -> None:
+        self.target, self.seed = target, seed
         self._embeddings: dict[JobKey, Tensor] = {}
 
     def fit(self, sets: SetBatch, target: FloatArray) -> Self:
@@ -70,7 +70,7 @@ class Gnn:
         known = sets.present & np.isfinite(target)
         if not known.any():
             return self
-        adapted = type(self)(self.target, self.seed, self.steps)
+        adapted = type(self)(self.target, self.seed)
         adapted.__dict__.update({**self.__dict__, "_head": deepcopy(self._head)})
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
@@ -108,8 +108,8 @@ class Gnn:
         batch = GraphBatch(graphs)
         parameters = [*self._encoder.parameters(), *self._head.parameters()]
         optimizer = torch.optim.AdamW(parameters, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
-        for _ in range(self.steps):
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
+        for _ in range(STEPS):
             encoded = self._encoder(batch)
             padded = torch.cat([encoded, encoded.new_zeros(1, WIDTH)])
             embeddings = [padded[torch.from_numpy(place)] for place in places]
