@@ -16,7 +16,7 @@ from eaco_features.graphs.vocabulary import PHASES
 from eaco_features.sets import FloatArray, IntArray
 
 Attribute = int | str | tuple[int, ...]
-Mode = Literal["fake", "real"]
+Mode = Literal["fake", "real", "onnx"]
 
 SCHEMA = 1
 COST_COLUMNS = ("flops", "bytes_read", "bytes_written", "saved_activation_bytes", "live_bytes")
@@ -30,7 +30,8 @@ class Recording:
     ``samples`` is [intercept, slope] of the samples per step in the batch size. ``value_reads`` counts tensor values
     that the step read on the host (``.item()``), ``shape_guesses`` operations whose output shape depends on data
     (``nonzero``, a Boolean mask), taken at their largest. ``affine`` says whether a third batch size lay exactly on
-    the line through the first two (None: not tried). ``mode`` is ``fake`` (no arithmetic was done) or ``real``.
+    the line through the first two (None: not tried). ``mode`` is ``fake`` (no arithmetic was done), ``real``, or
+    ``onnx`` (imported from a file: the forward pass alone).
     """
 
     batch_size: int
@@ -53,17 +54,24 @@ class Recording:
         return self.value_reads + self.shape_guesses
 
     @property
+    def inference_only(self) -> bool:
+        """Whether the graph is a forward pass that nobody trained: no loss, backward or optimizer in it."""
+        return self.mode == "onnx"
+
+    @property
     def confidence(self) -> float:
         """How far the graph can be trusted, 1 = fully; a rank to sort by, not a probability.
 
         Times 0.7 when costs are not exactly affine, 0.75 when shapes were guessed, 0.95 when values were read, 0.9
-        when the step had to be run for real at a tiny batch.
+        when the step had to be run for real at a tiny batch, 0.5 when it is inference only: a training step costs
+        about three times as much, and how much exactly is not in the file.
         """
         factors = (
             0.7 if self.affine is False else 1.0,
             0.75 if self.shape_guesses else 1.0,
             0.95 if self.value_reads else 1.0,
             0.9 if self.mode == "real" else 1.0,
+            0.5 if self.inference_only else 1.0,
         )
         return float(np.prod(factors))
 

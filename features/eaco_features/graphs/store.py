@@ -12,12 +12,12 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from eaco_datasets.errors import DataError, InputError
-from eaco_features.graphs.graph import COST_COLUMNS, SCHEMA, Attribute, ModelGraph, Recording, to_document
+from eaco_features.graphs.graph import COST_COLUMNS, SCHEMA, Attribute, Mode, ModelGraph, Recording, to_document
 from eaco_features.graphs.vocabulary import OP_CLASSES, PHASES
 from eaco_features.sets import FloatArray
 
@@ -234,8 +234,10 @@ def _recording(value: Any) -> Recording:
     for name, least in {"batch_size": 1, "value_reads": 0, "shape_guesses": 0, **dict.fromkeys(_COUNTS, 0)}.items():
         if not _is_whole(parts[name]) or parts[name] < least:
             raise DataError(f"{parts[name]!r} found", where=f"{where}/{name}", expected=f"{least} or more")
-    if parts["mode"] not in ("fake", "real"):
-        raise DataError(f"{parts['mode']!r} found", where=f"{where}/mode", expected="fake or real")
+    if parts["mode"] not in get_args(Mode):
+        raise DataError(
+            f"{parts['mode']!r} found", where=f"{where}/mode", expected=f"one of {', '.join(get_args(Mode))}"
+        )
     if parts["affine"] is not None and not isinstance(parts["affine"], bool):
         raise DataError(f"{parts['affine']!r} found", where=f"{where}/affine", expected="true, false or null")
     intercept, slope = _list(parts["samples"], f"{where}/samples", 2)

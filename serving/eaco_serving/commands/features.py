@@ -48,6 +48,43 @@ def extract(
     console().print(summary_table(graph, batch_size))
 
 
+@app.command("import-onnx")
+def import_file(
+    file: Annotated[Path, typer.Argument(metavar="MODEL.ONNX", help="ONNX file; its external data is not needed.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write: .json or .json.gz.")],
+    batch_size: Annotated[
+        int, typer.Option(min=1, help="Batch size to anchor costs at, unless the file fixes its own.")
+    ] = 32,
+    name: Annotated[str, typer.Option(help="The graph's name; the file's unless given.")] = "",
+    dim: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=SIZE", help="Size of a symbolic dimension that is not the batch.")
+    ] = None,
+) -> None:
+    """Read the forward pass of an ONNX file as a graph: inference only, no training step."""
+    from eaco_features.graphs.onnx_import import import_onnx
+    from eaco_features.graphs.store import write_graph
+    from eaco_serving.commands._common import console, say
+
+    graph = import_onnx(file, batch_size=batch_size, name=name, sizes=_sizes(dim or []))
+    write_graph(graph, output)
+    for note in graph.recording.notes:
+        say(f"NOTE {note}")
+    console().print(summary_table(graph, graph.recording.batch_size))
+
+
+def _sizes(given: list[str]) -> dict[str, int]:
+    """``NAME=SIZE`` options as sizes by name."""
+    from eaco_datasets.errors import InputError
+
+    sizes = {}
+    for one in given:
+        name, _, size = one.rpartition("=")
+        if not name or not size.isdecimal():
+            raise InputError(f"{one!r} found", where="--dim", expected="NAME=SIZE, as in sequence=128")
+        sizes[name] = int(size)
+    return sizes
+
+
 @app.command()
 def register(
     model: Annotated[str, typer.Argument(metavar="NAME", help="What jobs call the model: a name of your own.")],
@@ -138,7 +175,7 @@ def summary_table(graph: ModelGraph, batch_size: int) -> Table:
 
     found = totals(graph, batch_size)
     recording = graph.recording
-    table = Table("what", *PHASES, "step", title=f"{graph.name} at batch size {batch_size}")
+    table = Table("what", *PHASES, "step", title=_title(graph, batch_size))
     moved = {phase: value / 2**20 for phase, value in found.bytes_moved.items()}
     gflop = {phase: value / 1e9 for phase, value in found.flops.items()}
     for label, parts, form in (
@@ -166,13 +203,20 @@ def summary_table(graph: ModelGraph, batch_size: int) -> Table:
     return table
 
 
+def _title(graph: ModelGraph, batch_size: int) -> str:
+    flag = ", inference only" if graph.recording.inference_only else ""
+    return f"{graph.name} at batch size {batch_size}{flag}"
+
+
 def _how(graph: ModelGraph) -> str:
     affine = {
         True: "exactly affine in the batch size",
         False: "not affine in the batch size",
         None: "affinity unchecked",
     }
-    run = (
-        "on fake tensors" if graph.recording.mode == "fake" else f"for real at batch size {graph.recording.batch_size}"
-    )
-    return f"run {run}; {affine[graph.recording.affine]}"
+    how = {
+        "fake": "run on fake tensors",
+        "real": f"run for real at batch size {graph.recording.batch_size}",
+        "onnx": "inference only, read from ONNX",
+    }
+    return f"{how[graph.recording.mode]}; {affine[graph.recording.affine]}"

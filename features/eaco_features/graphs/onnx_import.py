@@ -1,0 +1,597 @@
+"""Reads an ONNX file as a graph of the forward pass alone. The only module that knows onnx; no torch here.
+
+Nodes of the file are kernels, save views (a reshape) and what depends on no input (computed once, before the first
+step). Weights are never looked at: of a model with external data the main file is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from math import prod
+from pathlib import Path
+from typing import Any, cast
+
+from eaco_datasets.errors import DataError, InputError, MissingExtraError, UnknownNameError
+from eaco_features.graphs.fit import fit
+from eaco_features.graphs.graph import Attribute, ModelGraph, Recording
+from eaco_features.graphs.vocabulary import UNKNOWN
+
+Shape = tuple[int, ...]
+Cost = tuple[int, dict[str, Attribute]]
+
+_MEMBERS: dict[str, str] = {
+    "conv": "Conv ConvInteger QLinearConv DeformConv",
+    "conv_transposed": "ConvTranspose",
+    "matmul": "Gemm MatMul MatMulInteger QLinearMatMul",
+    "batched_matmul": "Einsum",
+    "attention": "Attention",
+    "rnn": "LSTM GRU RNN",
+    "batch_norm": "BatchNormalization",
+    "layer_norm": "LayerNormalization RMSNormalization",
+    "group_norm": "GroupNormalization InstanceNormalization",
+    "softmax": "Softmax LogSoftmax Hardmax",
+    "loss": "SoftmaxCrossEntropyLoss NegativeLogLikelihoodLoss",
+    "activation": "Relu LeakyRelu Gelu Elu Selu Celu Sigmoid Tanh HardSigmoid HardSwish PRelu Mish Softplus Softsign"
+    " ThresholdedRelu Swish Shrink",
+    "pool": "MaxPool AveragePool LpPool GlobalAveragePool GlobalMaxPool GlobalLpPool MaxUnpool MaxRoiPool RoiAlign",
+    "upsample": "Resize Upsample GridSample DepthToSpace SpaceToDepth",
+    "add": "Add Sub Sum",
+    "mul": "Mul Div Mod",
+    "pointwise_math": "Exp Log Sqrt Pow Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Abs Neg Sign Erf Floor"
+    " Ceil Round Clip Max Min Mean Reciprocal",
+    "compare": "Equal Less LessOrEqual Greater GreaterOrEqual And Or Not Xor IsNaN IsInf BitwiseAnd BitwiseOr"
+    " BitwiseXor BitwiseNot BitShift",
+    "select": "Where NonZero Trilu Compress",
+    "reduce": "ReduceSum ReduceMean ReduceProd ReduceMax ReduceMin ReduceLogSum ReduceLogSumExp ReduceSumSquare"
+    " ArgMax ArgMin",
+    "norm_reduce": "ReduceL1 ReduceL2 LpNormalization MeanVarianceNormalization LRN",
+    "scan": "CumSum CumProd",
+    "sort": "TopK Unique NonMaxSuppression",
+    "gather": "Gather GatherElements GatherND",
+    "scatter": "Scatter ScatterElements ScatterND TensorScatter",
+    "concat": "Concat",
+    "pad": "Pad CenterCropPad",
+    "copy": "Transpose Slice Split Expand Tile Im2Col Col2Im ReverseSequence",
+    "cast": "Cast CastLike QuantizeLinear DequantizeLinear DynamicQuantizeLinear",
+    "fill": "ConstantOfShape Range EyeLike OneHot",
+    "random": "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Bernoulli Multinomial",
+    "fft": "DFT STFT",
+    "linalg": "Det",
+}
+_CLASS_OF = {member: kind for kind, members in _MEMBERS.items() for member in members.split()}
+_VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"})
+_HOST = frozenset({"Constant", "Shape", "Size"})
+_STANDARD = frozenset({"", "ai.onnx"})
+
+_KEPT_ELEMENTS = 1024
+"""Larger tensors lose their values before shapes are inferred: none of them is a shape."""
+
+_MOST_ELEMENTS = 2**53
+
+
+@dataclass(frozen=True)
+class _Value:
+    """A tensor's shape, element type and size; ``root`` is the value whose memory it shows."""
+
+    name: str
+    shape: Shape
+    dtype: str
+    nbytes: int
+    root: str
+
+    @property
+    def numel(self) -> int:
+        return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """As ``tape.Kernel``, which cannot be read without torch."""
+
+    op: str
+    op_class: str
+    dtype: str
+    shape: Shape
+    attributes: Mapping[str, Attribute]
+    flops: int
+    bytes_read: int
+    bytes_written: int
+    params: int
+    live_bytes: int
+    inputs: tuple[int, ...]
+    phase: str = "fwd"
+    saved_activation_bytes: int = 0
+
+    @property
+    def signature(self) -> tuple[str, str, str]:
+        return self.op, self.phase, self.dtype
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A node and the values that it reads and writes, without those left out."""
+
+    node: Any
+    reads: list[str]
+    writes: list[str]
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What is in memory before the first and after the last kernel; ``where`` names the file."""
+
+    where: str
+    inputs: set[str]
+    outputs: set[str]
+
+
+@dataclass
+class _Pass:
+    """One walk through the file's nodes at one batch size; ``carriers`` are weights and what is made of them alone."""
+
+    kernels: list[_Kernel] = field(default_factory=list)
+    weights: dict[str, _Value] = field(default_factory=dict)
+    buffers: dict[str, _Value] = field(default_factory=dict)
+    carriers: set[str] = field(default_factory=set)
+    shapeless: list[str] = field(default_factory=list)
+
+
+def import_onnx(
+    path: str | Path, *, batch_size: int = 32, name: str = "", sizes: Mapping[str, int] | None = None
+) -> ModelGraph:
+    """The forward pass in an ONNX file, affine in its one symbolic dimension, which is the batch size.
+
+    A file without a symbolic dimension has the costs of its own batch size (the leading dimension of its first input)
+    whatever batch size is asked for; ``recording.affine`` is then False, and a note says so.
+
+    Args:
+        batch_size: where costs are anchored; not used when the file fixes it.
+        name: the graph's; the file's unless given.
+        sizes: of symbolic dimensions that are not the batch size. One without a name is called ``input[axis]``.
+
+    Raises:
+        InputError: the file cannot be read, holds control flow, does not fit together at a batch size, has a product
+            of unknown shape, or more than one symbolic dimension without a size.
+        DataError: it is no ONNX model.
+        MissingExtraError: onnx is not installed.
+    """
+    path = Path(path)
+    if batch_size < 1:
+        raise InputError(f"batch size {batch_size}", where="batch_size", expected="1 or more")
+    if find_spec("onnx") is None:
+        raise MissingExtraError("onnx", "onnx")
+    model = _load(path)
+    batch = _settle_dimensions(model, dict(sizes or {}), str(path))
+    if batch:
+        one, two, three = (_walk(model, {batch: times * batch_size}, str(path)) for times in (1, 2, 3))
+        fitted = fit(cast(Any, one.kernels), cast(Any, two.kernels), cast(Any, three.kernels), batch_size)
+        affine, samples = fitted.affine, (0.0, 1.0)
+        notes = []
+    else:
+        one = _walk(model, {}, str(path))
+        batch_size, first = _leading_dimension(model, str(path))
+        fitted = fit(cast(Any, one.kernels), cast(Any, one.kernels), None, batch_size)
+        affine, samples = False, (float(batch_size), 0.0)
+        notes = [f"the file fixes the batch size ({batch_size}, leading in {first!r}): costs are those at any other"]
+    if not one.kernels:
+        raise InputError("no node depends on an input", where=str(path), expected="a model that computes something")
+    notes += _remarks(one)
+    return ModelGraph(
+        name=name or path.stem,
+        recording=Recording(
+            batch_size=batch_size,
+            mode="onnx",
+            samples=samples,
+            parameter_count=sum(w.numel for w in one.weights.values()),
+            parameter_bytes=sum(w.nbytes for w in one.weights.values()),
+            buffer_bytes=sum(b.nbytes for b in one.buffers.values()),
+            shape_guesses=len(one.shapeless),
+            affine=affine,
+            notes=tuple(notes),
+        ),
+        **fitted.columns,
+    )
+
+
+def _load(path: Path) -> Any:
+    """The model with local functions inlined, constants as initializers, and without large values."""
+    import onnx
+    from google.protobuf.message import DecodeError
+    from onnx.inliner import inline_local_functions
+
+    try:
+        model = onnx.load_model_from_string(path.read_bytes())
+    except OSError as error:
+        raise InputError(error.strerror or str(error), where=str(path), expected="an ONNX file") from error
+    except DecodeError as error:
+        raise DataError("not an ONNX file, or cut short", where=str(path), expected="a binary ONNX model") from error
+    if not model.graph.node or not model.opset_import:
+        raise DataError("no ONNX graph in it", where=str(path), expected="a binary ONNX model")
+    if model.graph.sparse_initializer:
+        raise InputError("sparse initializers", where=str(path), expected="dense ones")
+    if model.functions:
+        model = inline_local_functions(model)
+    _keep_constants(model, str(path))
+    for tensor in model.graph.initializer:
+        if _elements(tensor.dims, f"{path}:{tensor.name}") > _KEPT_ELEMENTS:
+            for values, _ in tensor.ListFields():
+                if values.name.endswith("_data"):
+                    tensor.ClearField(values.name)
+    return model
+
+
+def _keep_constants(model: Any, where: str) -> None:
+    """Turn constant nodes into initializers; refuse control flow."""
+    import onnx
+
+    nodes = list(model.graph.node)
+    del model.graph.node[:]
+    for node in nodes:
+        if any(a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for a in node.attribute):
+            raise InputError(
+                f"control flow ({node.op_type}) depends on data",
+                where=f"{where}:{_called(node)}",
+                expected="plain nodes",
+            )
+        value = next((a.t for a in node.attribute if a.name == "value"), None)
+        if node.op_type == "Constant" and value is not None:
+            value.name = node.output[0]
+            model.graph.initializer.append(value)
+        else:
+            model.graph.node.append(node)
+
+
+def _settle_dimensions(model: Any, sizes: dict[str, int], where: str) -> str:
+    """Give every symbolic dimension of the inputs a name, or its size; returns the one left ("": none)."""
+    known: dict[str, Any] = {}
+    for one in _inputs(model):
+        kind = one.type.tensor_type
+        if not kind.HasField("shape"):
+            raise InputError("an input without a shape", where=f"{where}:{one.name}", expected="its dimensions")
+        for axis, dim in enumerate(kind.shape.dim):
+            if not dim.HasField("dim_value"):
+                dim.dim_param = dim.dim_param or f"{one.name}[{axis}]"
+                known[dim.dim_param] = None
+    for name, size in sizes.items():
+        if name not in known:
+            raise UnknownNameError("symbolic dimension", name, known, where=where)
+        if size < 1:
+            raise InputError(f"size {size}", where=name, expected="1 or more")
+    left = [name for name in known if name not in sizes]
+    if len(left) > 1:
+        raise InputError(
+            f"symbolic dimensions without a size: {', '.join(left)}",
+            where=where,
+            expected="a size (--dim NAME=SIZE) for all but the batch size",
+        )
+    _substitute(model, sizes)
+    return left[0] if left else ""
+
+
+def _inputs(model: Any) -> list[Any]:
+    weights = {tensor.name for tensor in model.graph.initializer}
+    return [one for one in model.graph.input if one.name not in weights]
+
+
+def _leading_dimension(model: Any, where: str) -> tuple[int, str]:
+    for one in _inputs(model):
+        dims = one.type.tensor_type.shape.dim
+        if dims and dims[0].dim_value > 0:
+            return int(dims[0].dim_value), one.name
+    raise InputError("no input has a dimension", where=where, expected="a batch to run on")
+
+
+def _substitute(model: Any, sizes: Mapping[str, int]) -> None:
+    for one in (*model.graph.input, *model.graph.value_info):
+        for dim in one.type.tensor_type.shape.dim:
+            if dim.dim_param in sizes:
+                dim.dim_value = sizes[dim.dim_param]
+
+
+def _walk(model: Any, sizes: Mapping[str, int], where: str) -> _Pass:
+    """Every node in order, with shapes at these sizes."""
+    values = _infer(model, sizes, where)
+    graph = model.graph
+    sources = {tensor.name: {tensor.name} for tensor in graph.initializer}
+    defined = {*sources, *(one.name for one in graph.input)}
+    running = {name for node in graph.node if node.op_type == "BatchNormalization" for name in node.input[3:5]}
+    steps: list[_Step] = []
+    found = _Pass()
+    for node in graph.node:
+        step = _Step(node, [n for n in node.input if n], [n for n in node.output if n])
+        if missing := [n for n in step.reads if n not in defined]:
+            raise DataError(f"{missing[0]!r} is read before it is made", where=f"{where}:{_called(node)}")
+        defined.update(step.writes)
+        stored = set().union(*(sources.get(n, ()) for n in step.reads))
+        if _is_constant(step, sources):
+            sources.update((name, stored) for name in step.writes)
+            continue
+        for name in stored:
+            kept = found.buffers if name in running or not _is_weight(values[name]) else found.weights
+            kept[name] = values[name]
+        if node.op_type in _VIEWS and node.domain in _STANDARD:
+            if step.writes[0] in values and step.reads[0] in values:
+                values[step.writes[0]] = replace(values[step.writes[0]], root=values[step.reads[0]].root)
+            continue
+        steps.append(step)
+    found.shapeless = [n for step in steps for n in step.writes if n not in values]
+    found.carriers = {name for name, stored in sources.items() if stored & found.weights.keys()}
+    _launch(steps, values, found, _Kept(where, {one.name for one in _inputs(model)}, {o.name for o in graph.output}))
+    return found
+
+
+def _is_constant(step: _Step, sources: Mapping[str, set[str]]) -> bool:
+    """Known before any input is: a runtime computes it once, when it loads the file."""
+    if step.node.op_type in _HOST and step.node.domain in _STANDARD:
+        return True
+    return bool(step.reads) and all(n in sources for n in step.reads) and _class(step.node) != "random"
+
+
+def _launch(steps: Sequence[_Step], values: Mapping[str, _Value], found: _Pass, ends: _Kept) -> None:
+    """Append a kernel a step. Weights, inputs and outputs stay in memory; all else goes after its last reader."""
+    last = {values[n].root: i for i, step in enumerate(steps) for n in step.reads if n in values}
+    last.update((values[n].root, len(steps)) for n in (*ends.inputs, *ends.outputs) if n in values)
+    writer: dict[str, int] = {}
+    held = {name: values[name].nbytes for name in ends.inputs if name in values}
+    base = sum(v.nbytes for v in (*found.weights.values(), *found.buffers.values()))
+    for i, step in enumerate(steps):
+        node = step.node
+        used = [values[n] for n in dict.fromkeys(step.reads) if n in values]
+        made = [values[n] for n in step.writes if n in values]
+        held.update((v.root, v.nbytes) for v in made)
+        flops, known = _flops(node, values, ends.where)
+        shown = next((v for v in made if "float" in v.dtype), made[0] if made else None)
+        found.kernels.append(
+            _Kernel(
+                op=f"{'onnx' if node.domain in _STANDARD else node.domain}.{node.op_type}",
+                op_class=_class(node, known, values),
+                dtype="none" if shown is None else shown.dtype,
+                shape=() if shown is None else shown.shape,
+                attributes=known,
+                flops=flops,
+                bytes_read=_bytes_read(node, used, made),
+                bytes_written=sum(v.nbytes for v in made),
+                params=sum(v.numel for v in used if v.name in found.carriers),
+                live_bytes=base + sum(held.values()),
+                inputs=tuple(sorted({writer[v.root] for v in used if v.root in writer})),
+            )
+        )
+        writer.update((v.root, i) for v in made)
+        for value in (*used, *made):
+            if last.get(value.root, i) <= i:
+                held.pop(value.root, None)
+
+
+def _infer(model: Any, sizes: Mapping[str, int], where: str) -> dict[str, _Value]:
+    """Every tensor whose shape is known, by name."""
+    import onnx
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    foreign = {name for node in copy.graph.node if node.domain not in _STANDARD for name in node.output}
+    said = [one for one in copy.graph.value_info if one.name in foreign]
+    del copy.graph.value_info[:]
+    copy.graph.value_info.extend(said)
+    _substitute(copy, sizes)
+    for one in copy.graph.output:
+        if one.name not in foreign:
+            one.type.tensor_type.ClearField("shape")
+    try:
+        inferred = onnx.shape_inference.infer_shapes(copy, strict_mode=True, data_prop=True).graph
+    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
+        at = "".join(f" at {name} = {size}" for name, size in sizes.items())
+        said_by_onnx = " ".join(str(error).split())[:200]
+        raise InputError(
+            f"shapes do not fit together{at}: {said_by_onnx}", where=where, expected="a model that runs at that size"
+        ) from error
+    values = {t.name: _value(t.name, t.data_type, t.dims, where) for t in inferred.initializer}
+    for one in (*inferred.input, *inferred.value_info, *inferred.output):
+        kind = one.type.tensor_type
+        dims = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in kind.shape.dim]
+        if kind.HasField("shape") and kind.elem_type and -1 not in dims and one.name not in values:
+            values[one.name] = _value(one.name, kind.elem_type, dims, where)
+    return values
+
+
+def _value(name: str, element: int, dims: Iterable[int], where: str) -> _Value:
+    import onnx
+
+    shape = tuple(int(d) for d in dims)
+    n = _elements(shape, f"{where}:{name}")
+    try:
+        word = onnx.TensorProto.DataType.Name(element)
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(element)
+    except (ValueError, KeyError) as error:
+        raise DataError(f"element type {element}", where=f"{where}:{name}", expected="a type of ONNX") from error
+    bits = next((b for end, b in (("INT4", 4), ("E2M1", 4), ("INT2", 2)) if word.endswith(end)), 8 * dtype.itemsize)
+    return _Value(name, shape, str(dtype.name), -(-n * bits // 8), name)
+
+
+def _elements(dims: Iterable[int], where: str) -> int:
+    shape = list(dims)
+    if any(d < 0 for d in shape) or prod(shape) > _MOST_ELEMENTS:
+        raise DataError(f"shape {shape}", where=where, expected=f"sizes from 0, at most {_MOST_ELEMENTS} elements")
+    return prod(shape)
+
+
+def _is_weight(value: _Value) -> bool:
+    """Floating-point or 8-bit and narrower, and no scalar: not a shape, an index or an epsilon."""
+    return bool(value.shape) and value.dtype not in ("int64", "int32", "int16", "uint16", "uint32", "uint64", "bool")
+
+
+def _bytes_read(node: Any, used: Sequence[_Value], made: Sequence[_Value]) -> int:
+    """Gathers read the rows that they pick and their indices; filling and drawing read nothing."""
+    kind = _class(node)
+    if kind in ("fill", "random"):
+        return 0
+    if kind == "gather":
+        return sum(v.nbytes for v in (*made, *used[1:]))
+    return sum(v.nbytes for v in used)
+
+
+def _class(node: Any, known: Mapping[str, Attribute] | None = None, values: Mapping[str, _Value] | None = None) -> str:
+    """The node's operation class; with its attributes and shapes, the finer one."""
+    kind = _CLASS_OF.get(node.op_type, UNKNOWN) if node.domain in _STANDARD else UNKNOWN
+    known, values = known or {}, values or {}
+    if kind == "conv" and known.get("groups", 1) != 1 and known["groups"] == known["in_channels"]:
+        return "conv_depthwise"
+    if kind == "matmul" and "batch" in known:
+        return "batched_matmul"
+    table = values.get(node.input[0]) if node.op_type == "Gather" else None
+    if table is not None and "float" in table.dtype and len(table.shape) == 2 and not _attribute(node, "axis", 0):
+        return "embedding"
+    return kind
+
+
+def _remarks(walk: _Pass) -> list[str]:
+    strange = sorted({k.op for k in walk.kernels if k.op_class == UNKNOWN})
+    return [
+        *([f"unknown operations, described by their bytes alone: {', '.join(strange[:8])}"] if strange else []),
+        *(
+            [f"{len(walk.shapeless)} values of unknown shape count as 0 bytes, the first {walk.shapeless[0]!r}"]
+            if walk.shapeless
+            else []
+        ),
+    ]
+
+
+def _called(node: Any) -> str:
+    return str(node.name or (node.output[0] if node.output else "") or node.op_type)
+
+
+def _attribute(node: Any, name: str, default: Any) -> Any:
+    import onnx
+
+    return next((onnx.helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
+
+
+def _flops(node: Any, values: Mapping[str, _Value], where: str) -> Cost:
+    """FLOPs (a multiply-add is two) and attributes of a contraction; (0, {}) for all else."""
+    formula = _FORMULAS.get(node.op_type) if node.domain in _STANDARD else None
+    if formula is None:
+        return 0, {}
+    given = [values[n].shape if n in values else None for n in node.input]
+    out = values[node.output[0]].shape if node.output[0] in values else ()
+    try:
+        return formula(node, given, out)
+    except (TypeError, IndexError, ValueError, KeyError, AttributeError) as error:
+        raise InputError(
+            f"{node.op_type} of shapes {given} cannot be counted",
+            where=f"{where}:{_called(node)}",
+            expected="shapes that can be inferred and fit together",
+        ) from error
+
+
+Formula = Callable[[Any, list[Any], Shape], Cost]
+
+
+def _convolution(weight_at: int, transposed: bool = False) -> Formula:
+    """Each weight is used once per sample and position: of the output, or of the input when transposed."""
+
+    def formula(node: Any, given: list[Any], out: Shape) -> Cost:
+        x, weight = given[0], given[weight_at]
+        groups = _attribute(node, "group", 1)
+        positions = (x if transposed else out)[2:]
+        spatial = len(x) - 2
+        if len(positions) != spatial:
+            raise ValueError("no output shape")
+        known: dict[str, Attribute] = {
+            "in_channels": x[1],
+            "out_channels": weight[1] * groups if transposed else weight[0],
+            "kernel": tuple(weight[2:]),
+            "groups": groups,
+            "transposed": int(transposed),
+            "stride": tuple(_attribute(node, "strides", [1] * spatial)),
+            "dilation": tuple(_attribute(node, "dilations", [1] * spatial)),
+        }
+        return 2 * x[0] * prod(positions) * prod(weight), known
+
+    return formula
+
+
+def _gemm(node: Any, given: list[Any], _out: Shape) -> Cost:
+    a = given[0][::-1] if _attribute(node, "transA", 0) else given[0]
+    b = given[1][::-1] if _attribute(node, "transB", 0) else given[1]
+    return 2 * a[0] * a[1] * b[1], {"m": a[0], "k": a[1], "n": b[1]}
+
+
+def _matmul(right_at: int) -> Formula:
+    """As numpy multiplies: leading dimensions broadcast, and fold into the rows when the right factor has none."""
+
+    def formula(_node: Any, given: list[Any], _out: Shape) -> Cost:
+        import numpy as np
+
+        a, b = given[0], given[right_at]
+        a = a if len(a) > 1 else (1, *a)
+        b = b if len(b) > 1 else (*b, 1)
+        if a[-1] != b[-2]:
+            raise ValueError("inner sizes differ")
+        batch = prod(np.broadcast_shapes(a[:-2], b[:-2]))
+        m, k, n = a[-2], a[-1], b[-1]
+        if len(b) == 2:
+            batch, m = 1, batch * m
+        known: dict[str, Attribute] = {"m": m, "k": k, "n": n}
+        return 2 * batch * m * k * n, {"batch": batch, **known} if len(b) > 2 else known
+
+    return formula
+
+
+def _einsum(node: Any, given: list[Any], _out: Shape) -> Cost:
+    """Two factors with a summed index: two FLOPs per combination of all indices."""
+    equation = _attribute(node, "equation", b"").decode().replace(" ", "")
+    left, arrow, result = equation.partition("->")
+    terms = left.split(",")
+    if "." in equation or len(terms) > 2 or not arrow:
+        raise ValueError("equation")
+    size = {letter: n for term, shape in zip(terms, given, strict=True) for letter, n in zip(term, shape, strict=True)}
+    contracts = len(terms) == 2 and set(size) != set(result)
+    return (2 * prod(size.values()) if contracts else 0), {}
+
+
+def _attention(node: Any, given: list[Any], _out: Shape) -> Cost:
+    """Two products: scores = q k', output = p v, over past keys too. A causal mask does not lower the count."""
+
+    def split(shape: Shape, heads: str) -> Shape:
+        if len(shape) == 4:
+            return shape
+        n = _attribute(node, heads, None)
+        return shape[0], n, shape[1], shape[2] // n
+
+    query, key = split(given[0], "q_num_heads"), split(given[1], "kv_num_heads")
+    value = split(given[2], "kv_num_heads")
+    past = given[4][2] if len(given) > 4 and given[4] is not None else 0
+    keys = key[2] + past
+    known: dict[str, Attribute] = {"heads": query[1], "queries": query[2], "keys": keys, "head_size": query[3]}
+    return 2 * query[0] * query[1] * query[2] * keys * (query[3] + value[3]), known
+
+
+def _recurrent(node: Any, given: list[Any], _out: Shape) -> Cost:
+    """Each weight multiplies each sample's vector once per time step, both ways where the layer runs both ways."""
+    x, weights, recurrence = given[:3]
+    known: dict[str, Attribute] = {
+        "kind": node.op_type.lower(),
+        "layers": 1,
+        "input": x[2],
+        "hidden": recurrence[2],
+    }
+    return 2 * x[0] * x[1] * (prod(weights) + prod(recurrence)), known
+
+
+_FORMULAS: dict[str, Formula] = {
+    "Conv": _convolution(1),
+    "ConvInteger": _convolution(1),
+    "DeformConv": _convolution(1),
+    "QLinearConv": _convolution(3),
+    "ConvTranspose": _convolution(1, transposed=True),
+    "Gemm": _gemm,
+    "MatMul": _matmul(1),
+    "MatMulInteger": _matmul(1),
+    "QLinearMatMul": _matmul(3),
+    "Einsum": _einsum,
+    "Attention": _attention,
+    "LSTM": _recurrent,
+    "GRU": _recurrent,
+    "RNN": _recurrent,
+}
