@@ -13,6 +13,8 @@ from math import prod
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from eaco_datasets.errors import DataError, InputError, MissingExtraError, UnknownNameError
 from eaco_features.graphs.fit import fit
 from eaco_features.graphs.graph import Attribute, ModelGraph, Recording
@@ -64,6 +66,11 @@ _CLASS_OF = {member: kind for kind, members in _MEMBERS.items() for member in me
 _VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"})
 _HOST = frozenset({"Constant", "Shape", "Size"})
 _STANDARD = frozenset({"", "ai.onnx"})
+
+_SHAPE_MATHS = (
+    *("Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Neg", "Cast", "Gather", "Slice", "Concat", "Unsqueeze"),
+    *("Squeeze", "Reshape", "Identity", "Equal", "Where", "Expand", "ConstantOfShape", "ReduceProd"),
+)
 
 _KEPT_ELEMENTS = 1024
 """Larger tensors lose their values before shapes are inferred: none of them is a shape."""
@@ -379,13 +386,16 @@ def _infer(model: Any, sizes: Mapping[str, int], where: str) -> dict[str, _Value
         if one.name not in foreign:
             one.type.tensor_type.ClearField("shape")
     try:
-        inferred = onnx.shape_inference.infer_shapes(copy, strict_mode=True, data_prop=True).graph
+        inferred = onnx.shape_inference.infer_shapes(copy, strict_mode=True, data_prop=True)
+        while _fold_shapes(copy, inferred.graph):
+            inferred = onnx.shape_inference.infer_shapes(copy, strict_mode=True, data_prop=True)
     except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
         at = "".join(f" at {name} = {size}" for name, size in sizes.items())
         said_by_onnx = " ".join(str(error).split())[:200]
         raise InputError(
             f"shapes do not fit together{at}: {said_by_onnx}", where=where, expected="a model that runs at that size"
         ) from error
+    inferred = inferred.graph
     values = {t.name: _value(t.name, t.data_type, t.dims, where) for t in inferred.initializer}
     for one in (*inferred.input, *inferred.value_info, *inferred.output):
         kind = one.type.tensor_type
@@ -393,6 +403,63 @@ def _infer(model: Any, sizes: Mapping[str, int], where: str) -> dict[str, _Value
         if kind.HasField("shape") and kind.elem_type and -1 not in dims and one.name not in values:
             values[one.name] = _value(one.name, kind.elem_type, dims, where)
     return values
+
+
+def _fold_shapes(model: Any, inferred: Any) -> bool:
+    """Compute what is made of known shapes and small whole numbers alone; whether there was any.
+
+    A node so computed becomes an initializer. onnx's own data propagation knows a part of these operations only.
+    """
+    import onnx
+
+    known = {
+        one.name: onnx.numpy_helper.to_array(one)
+        for one in model.graph.initializer
+        if one.data_type in (onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.BOOL)
+        and prod(one.dims) <= _KEPT_ELEMENTS
+        and one.data_location != onnx.TensorProto.EXTERNAL
+    }
+    shapes = {one.name: one.type.tensor_type.shape.dim for one in (*inferred.input, *inferred.value_info)}
+    left, computed = [], []
+    for node in model.graph.node:
+        found = None
+        if node.op_type == "Shape" and all(dim.HasField("dim_value") for dim in shapes.get(node.input[0], [None])):
+            first, end = _attribute(node, "start", 0), _attribute(node, "end", None)
+            found = np.array([dim.dim_value for dim in shapes[node.input[0]]], dtype=np.int64)[first:end]
+        elif node.op_type in _SHAPE_MATHS and node.domain in _STANDARD and all(n in known for n in node.input if n):
+            found = _evaluated(model, node, known)
+        if found is None:
+            left.append(node)
+        else:
+            known[node.output[0]] = found
+            computed.append(onnx.numpy_helper.from_array(found, node.output[0]))
+    if computed:
+        del model.graph.node[:]
+        model.graph.node.extend(left)
+        model.graph.initializer.extend(computed)
+    return bool(computed)
+
+
+def _evaluated(model: Any, node: Any, known: Mapping[str, Any]) -> Any:
+    """The node's one output, when it is of whole numbers and small; else None."""
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    if len(node.output) != 1 or (
+        node.op_type in ("Expand", "ConstantOfShape") and prod(known[node.input[-1]].tolist()) > _KEPT_ELEMENTS
+    ):
+        return None
+    given = {name: known[name] for name in node.input if name}
+    types = {name: onnx.helper.np_dtype_to_tensor_dtype(value.dtype) for name, value in given.items()}
+    inputs = [onnx.helper.make_tensor_value_info(name, kind, None) for name, kind in types.items()]
+    outputs = [onnx.helper.make_tensor_value_info(node.output[0], onnx.TensorProto.INT64, None)]
+    graph = onnx.helper.make_graph([node], "shape", inputs, outputs)
+    try:
+        one = onnx.helper.make_model(graph, opset_imports=model.opset_import)
+        found = np.asarray(ReferenceEvaluator(one).run(None, given)[0])
+    except Exception:  # whatever a bad node makes of its numbers: its shape stays unknown
+        return None
+    return found if found.dtype.kind in "ib" and found.size <= _KEPT_ELEMENTS else None
 
 
 def _value(name: str, element: int, dims: Iterable[int], where: str) -> _Value:
@@ -521,8 +588,6 @@ def _matmul(right_at: int) -> Formula:
     """As numpy multiplies: leading dimensions broadcast, and fold into the rows when the right factor has none."""
 
     def formula(_node: Any, given: list[Any], _out: Shape) -> Cost:
-        import numpy as np
-
         a, b = given[0], given[right_at]
         a = a if len(a) > 1 else (1, *a)
         b = b if len(b) > 1 else (*b, 1)

@@ -309,6 +309,28 @@ def test_local_functions_are_opened(save: Save) -> None:
     assert import_onnx(path).op == ("onnx.MatMul", "onnx.Relu")
 
 
+def test_shapes_made_by_arithmetic_are_followed(save: Save) -> None:
+    """As exporters write x.view(n // 2, 2, -1): two of them, the second on a shape that the first one settles."""
+    nodes: list[Node] = []
+    for before, after in (("x", "r"), ("r", "q")):
+        nodes += [
+            ("Shape", [before], [f"s{after}"]),
+            ("Gather", [f"s{after}", "first"], [f"n{after}"]),
+            ("Div", [f"n{after}", "two"], [f"h{after}"]),
+            ("Expand", ["two", "one"], [f"e{after}"]),
+            ("Where", ["yes", f"h{after}", f"e{after}"], [f"w{after}"]),
+            ("Concat", [f"w{after}", "two", "rest"], [f"t{after}"], {"axis": 0}),
+            ("Reshape", [before, f"t{after}"], [after]),
+        ]
+    nodes.append(("MatMul", ["q", "w"], ["y"]))
+    numbers = {"first": [0], "two": [2], "one": [1], "rest": [-1], "yes": [True]}
+    weights = {**{name: np.array(value) for name, value in numbers.items()}, "w": (16, 6)}
+    graph = import_onnx(save(nodes, {"x": ["N", 8]}, weights), batch_size=16)
+    assert graph.op == ("onnx.MatMul",)
+    assert graph.shape == ((4, 2, 6),)
+    assert graph.flops.tolist() == [[0, 2 * 16 * 6 / 2]]  # n samples make n / 4 * 2 rows of 16
+
+
 @pytest.mark.parametrize("op", ["If", "Loop"])
 def test_control_flow_is_refused(save: Save, op: str) -> None:
     h = onnx.helper
