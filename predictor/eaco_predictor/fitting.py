@@ -28,6 +28,9 @@ LIBRARIES = ("eaco", "numpy", "scipy", "scikit-learn", "lightgbm", "pandas")
 """Whose versions are recorded with a predictor: a pickle is only sure to load under the same ones."""
 
 
+NETWORK_LIBRARIES = ("torch", "torch-geometric")
+"""Those of a predictor with the graph neural network too."""
+
 COLD: tuple[str, ...] = ("epoch_s", "mem_mib", "gpu_util_pct")
 """What is predicted of a job alone when only its graph is known, each with its doubt."""
 
@@ -73,7 +76,8 @@ def fit_predictor(profiles: pd.DataFrame, *, model: str | None = None, seed: int
     )
     sha256 = profiles_sha256(profiles)
     counts = Counter(kinds)
-    libraries = {package: version(package) for package in LIBRARIES}
+    packages = (*LIBRARIES, *NETWORK_LIBRARIES) if name.startswith("gnn") else LIBRARIES
+    libraries = {package: version(package) for package in packages}
     recipe = f"{sha256} {name} {seed} {FEATURE_SCHEMA_VERSION} {sorted(libraries.items())}"
     info = PredictorInfo(
         version=f"{name}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}",

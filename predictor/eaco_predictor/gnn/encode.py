@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from math import log1p, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -12,15 +13,19 @@ from eaco_features.graphs.coarse import coarsen
 from eaco_features.graphs.graph import ModelGraph
 from eaco_features.graphs.summary import HALF_TYPES, TENSOR_CORE_CLASSES, graph_features
 from eaco_features.graphs.vocabulary import OP_CLASSES, PHASES
-from eaco_features.sets import IntArray
+from eaco_features.sets import BoolArray, IntArray
 
 Float32Array = NDArray[np.float32]
 
 _OF_PRODUCTS = ("kernel", "groups", "stride", "in_channels", "out_channels", "m", "n", "k")
 _OF_SEQUENCES = ("batch", "heads", "queries", "keys", "head_size", "hidden", "layers")
 _ATTRIBUTES = (*_OF_PRODUCTS, *_OF_SEQUENCES)
-N_NODE_FEATURES = len(OP_CLASSES) + len(PHASES) + 10 + len(_ATTRIBUTES)
-"""Columns of a node: class and phase one-hot, half precision, logarithms of its costs and sizes, its place."""
+_CLASS = {kind: place for place, kind in enumerate(OP_CLASSES)}
+_FIXED = len(OP_CLASSES) + len(PHASES)
+_VARYING = _FIXED + 4
+_ATTRIBUTE = {name: place for place, name in enumerate(_ATTRIBUTES, _VARYING + 6)}
+N_NODE_FEATURES = _VARYING + 6 + len(_ATTRIBUTES)
+"""Columns of a node: class and phase one-hot, logarithms of its sizes and costs, its place, half precision."""
 
 
 class JobKey(NamedTuple):
@@ -42,9 +47,39 @@ class EncodedGraph(NamedTuple):
     totals: Float32Array
 
 
+class _Skeleton(NamedTuple):
+    """A coarse graph, the part of its nodes that no batch size changes, and which of them tensor cores take."""
+
+    graph: ModelGraph
+    nodes: Float32Array
+    edges: IntArray
+    recorded_half: BoolArray
+    halved: BoolArray
+
+
 @lru_cache(maxsize=512)
-def _coarse(graph: ModelGraph) -> ModelGraph:
-    return coarsen(graph)
+def _skeleton(graph: ModelGraph) -> _Skeleton:
+    coarse = coarsen(graph)
+    nodes = np.zeros((len(coarse), N_NODE_FEATURES), dtype=np.float32)
+    rows = np.arange(len(coarse))
+    nodes[rows, [_CLASS[kind] for kind in coarse.op_class]] = 1.0
+    nodes[rows, [len(OP_CLASSES) + PHASES.index(phase) for phase in coarse.phase]] = 1.0
+    sizes = np.array([prod(shape) for shape in coarse.shape], dtype=np.float64)
+    fixed = (np.log1p(sizes) / 20.0, np.log1p(coarse.params) / 20.0, np.log1p(coarse.kernels) / 5.0, coarse.position)
+    nodes[:, _FIXED : _FIXED + len(fixed)] = np.stack(fixed, axis=1)
+    for row, attributes in enumerate(coarse.attributes):
+        for name, value in attributes.items():
+            if name in _ATTRIBUTE and not isinstance(value, str):
+                nodes[row, _ATTRIBUTE[name]] = _size(value)
+    forward = coarse.edges.T.astype(np.int64)
+    single = np.array([dtype == "float32" for dtype in coarse.dtype], dtype=bool)
+    return _Skeleton(
+        coarse,
+        nodes,
+        np.concatenate([forward, forward[::-1]], axis=1),
+        np.array([dtype in HALF_TYPES for dtype in coarse.dtype], dtype=bool),
+        single & np.array([kind in TENSOR_CORE_CLASSES for kind in coarse.op_class], dtype=bool),
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -54,39 +89,22 @@ def encode(graph: ModelGraph, batch_size: int, precision: str) -> EncodedGraph:
     Raises:
         InputError: the batch size is below 1.
     """
-    coarse = _coarse(graph)
+    coarse, fixed, edges, recorded_half, halved = _skeleton(graph)
     costs = coarse.at(batch_size)
-    nodes = np.zeros((len(coarse), N_NODE_FEATURES), dtype=np.float32)
-    rows = np.arange(len(coarse))
-    nodes[rows, [OP_CLASSES.index(kind) for kind in coarse.op_class]] = 1.0
-    nodes[rows, [len(OP_CLASSES) + PHASES.index(phase) for phase in coarse.phase]] = 1.0
-    half = [
-        dtype in HALF_TYPES or (precision != "fp32" and dtype == "float32" and kind in TENSOR_CORE_CLASSES)
-        for dtype, kind in zip(coarse.dtype, coarse.op_class, strict=True)
-    ]
-    sizes = [np.prod(shape, dtype=np.float64) if shape else 1.0 for shape in coarse.shape]
-    columns = [
-        np.array(half, dtype=np.float64),
+    half = recorded_half if precision == "fp32" else recorded_half | halved
+    varying = (
+        half.astype(np.float64),
         np.log1p(costs.flops) / 20.0,
         np.log1p(costs.bytes_read) / 20.0,
         np.log1p(costs.bytes_written) / 20.0,
         np.log1p(costs.flops / np.maximum(costs.bytes_moved, 1.0)) / 5.0,
-        np.log1p(np.array(sizes)) / 20.0,
-        np.log1p(coarse.params) / 20.0,
         np.log1p(costs.saved_activation_bytes) / 20.0,
-        np.log1p(coarse.kernels) / 5.0,
-        coarse.position,
-    ]
-    start = len(OP_CLASSES) + len(PHASES)
-    nodes[:, start : start + len(columns)] = np.stack(columns, axis=1)
-    for place, name in enumerate(_ATTRIBUTES, start + len(columns)):
-        nodes[:, place] = [_size(node.get(name, 0)) for node in coarse.attributes]
-    forward = coarse.edges.T.astype(np.int64)
+    )
+    nodes = fixed.copy()
+    nodes[:, _VARYING : _VARYING + len(varying)] = np.stack(varying, axis=1)
     totals = np.log1p(np.maximum(graph_features(graph, batch_size), 0.0)) / 5.0
-    return EncodedGraph(nodes, np.concatenate([forward, forward[::-1]], axis=1), totals.astype(np.float32))
+    return EncodedGraph(nodes, edges, totals.astype(np.float32))
 
 
-def _size(value: object) -> float:
-    if isinstance(value, str):
-        return 0.0
-    return float(np.log1p(np.prod(np.atleast_1d(np.asarray(value, dtype=np.float64)))) / 10.0)
+def _size(value: int | tuple[int, ...]) -> float:
+    return log1p(prod(value) if isinstance(value, tuple) else value) / 10.0
