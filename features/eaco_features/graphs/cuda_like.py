@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
@@ -29,6 +29,8 @@ class OnCpu(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if func in (torch.Tensor.cuda, torch.Tensor.pin_memory):
             return args[0]
+        if func is torch.Tensor.__format__ and args[0].dim() == 0:
+            return format(args[0].item(), args[1])  # a fake tensor does not format itself
         if func is torch.Tensor.to:
             args = (args[0], *("cpu" if _on_gpu(a) or type(a) is int else a for a in args[1:]))
         if _on_gpu(kwargs.get("device")) or type(kwargs.get("device")) is int:
@@ -81,6 +83,27 @@ def _dense_only(tensors: Any, device: Any) -> bool:  # noqa: ARG001 - torch's ow
     return all(t is None or not t.is_sparse for t in tensors)
 
 
+class _Marker:
+    """Stands for a CUDA event or stream: all work is done at once, in a millisecond."""
+
+    record = record_event = synchronize = wait = wait_event = wait_stream = lambda *_: None
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, _end: Any) -> float:
+        return 1.0
+
+
+def _without_gradients(mode: Any) -> None:
+    """Enter ``inference_mode`` as ``no_grad``: under it composites would come unsplit, without what replaces them."""
+    mode._inference_mode_context = torch.no_grad() if mode.mode else nullcontext()
+    mode._inference_mode_context.__enter__()
+
+
 @contextmanager
 def gpu_code_on_cpu() -> Iterator[None]:
     """While entered, GPU code runs on the CPU, ``torch.compile`` compiles nothing and nothing is synchronised."""
@@ -93,6 +116,12 @@ def gpu_code_on_cpu() -> Iterator[None]:
             (torch.utils, "swap_tensors", _take_over),
             (torch, "set_default_device", _nothing()),
             (torch.nn.utils.clip_grad, "_has_foreach_support", _dense_only),
+            (torch.autograd.grad_mode.inference_mode, "__enter__", _without_gradients),
+            (torch.autograd.graph, "disable_saved_tensors_hooks", nullcontext),
+            (torch.cuda, "Event", _Marker),
+            (torch.cuda, "Stream", _Marker),
+            (torch.cuda, "current_stream", _Marker),
+            (torch.cuda, "stream", nullcontext),
             (torch.cuda, "synchronize", _nothing()),
             (torch.cuda, "set_device", _nothing()),
             (torch.cuda, "reset_peak_memory_stats", _nothing()),

@@ -125,8 +125,12 @@ def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Indices and values of a sparse tensor, real or fake; nothing where they are unknown."""
     if hasattr(tensor, _PARTS):
         return tuple(getattr(tensor, _PARTS))
-    real = tensor.layout is torch.sparse_coo and not isinstance(tensor, FakeTensor)
-    return (tensor._indices(), tensor._values()) if real else ()
+    if isinstance(tensor, FakeTensor) or tensor.layout is torch.strided:
+        return ()
+    if tensor.layout is torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    by_row = tensor.layout in (torch.sparse_csr, torch.sparse_bsr)
+    return (tensor.col_indices() if by_row else tensor.row_indices()), tensor.values()
 
 
 def _part(op: str, tensor: torch.Tensor) -> Any:

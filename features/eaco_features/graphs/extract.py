@@ -21,6 +21,8 @@ from eaco_features.graphs.child import ERROR, GRAPH, split_spec
 from eaco_features.graphs.graph import ModelGraph
 from eaco_features.graphs.store import read_graph
 
+_MARK = "EACO_EXTRACTION"
+
 
 def extract(
     job: str,
@@ -33,7 +35,8 @@ def extract(
     """The graph of the job that ``pkg.mod:build_job`` names.
 
     The module is imported from the working directory, ``search_path`` or the installed packages. What the job prints
-    is dropped, and every process that it leaves behind in its process group is ended.
+    is dropped, and every process that it leaves behind is ended: its process group, and where ``/proc`` exists those
+    in sessions of their own.
 
     Args:
         memory_mib: memory that the job may map beyond what torch itself takes (enforced where ``/proc`` exists).
@@ -66,7 +69,7 @@ def _run(
     """Exit code of the recording process; negative is a signal's number."""
     command = [sys.executable, "-m", "eaco_features.graphs.child", job, str(batch_size), str(folder), str(memory_mib)]
     paths = [*map(str, search_path), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "CUDA_VISIBLE_DEVICES": ""}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "CUDA_VISIBLE_DEVICES": "", _MARK: str(folder)}
     nothing = subprocess.DEVNULL
     process = subprocess.Popen(
         command, env=environment, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
@@ -81,6 +84,15 @@ def _run(
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        _end_marked(f"{_MARK}={folder}")
+
+
+def _end_marked(mark: str) -> None:
+    """End the processes in whose environment the mark is: daemons that the job has started."""
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in path.read_bytes().split(b"\0"):
+                os.kill(int(path.parent.name), signal.SIGKILL)
 
 
 def _outcome(job: str, folder: Path, code: int) -> ModelGraph:

@@ -1,7 +1,8 @@
 """FLOPs of one kernel (a multiply-add is two), with what is known of its shape.
 
 Only contractions count: convolutions, matrix products, attention and recurrent layers. Everything else is described
-by its bytes. Products of complex numbers count four times.
+by its bytes. A product with a sparse matrix counts its nonzeros only, and nothing where a fake run does not know them.
+Products of complex numbers count four times.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from typing import Any
 
 import torch
 
+from eaco_features.graphs.dynamic import sparse_parts
 from eaco_features.graphs.graph import Attribute
+from eaco_features.graphs.vocabulary import classify
 
 Cost = tuple[int, dict[str, Attribute]]
 Formula = Callable[[Sequence[Any], Any], Cost]
@@ -25,10 +28,26 @@ def _matmul(batch: int, m: int, k: int, n: int) -> Cost:
 
 def _of_factors(left: int, right: int) -> Formula:
     def formula(args: Sequence[Any], _out: Any) -> Cost:
-        a, b = args[left].shape, args[right].shape
-        return _matmul(prod(a[:-2]), a[-2], a[-1], b[-1])
+        a, b = args[left], args[right]
+        flops, known = _matmul(prod(a.shape[:-2]), a.shape[-2], a.shape[-1], b.shape[-1])
+        for matrix, repeats in ((a, b.shape[-1]), (b, a.shape[-2])):
+            if matrix.layout is not torch.strided:
+                nonzeros = sum(values.numel() for values in sparse_parts(matrix)[1:])
+                flops, known = 2 * nonzeros * repeats, {**known, "nonzeros": nonzeros}
+        return flops, known
 
     return formula
+
+
+def _trilinear(args: Sequence[Any], _out: Any) -> Cost:
+    """Products of three factors, summed: a multiply-add for each element of their common broadcast shape."""
+    shapes = []
+    for factor, expanded in zip(args[:3], args[3:6], strict=True):
+        shape = list(factor.shape)
+        for dim in sorted(expanded):
+            shape.insert(dim, 1)
+        shapes.append(shape)
+    return 2 * prod(torch.broadcast_shapes(*shapes)), {}  # type: ignore[no-untyped-call]
 
 
 def _vectors(left: int, right: int) -> Formula:
@@ -129,7 +148,9 @@ _FORMULAS: dict[str, Formula] = {
     "dot": _vectors(0, 1),
     "vdot": _vectors(0, 1),
     "addr": _outer,
-    "_sparse_mm": lambda args, _out: (0, {"m": args[0].shape[0], "k": args[0].shape[1], "n": args[1].shape[1]}),
+    "_sparse_mm": _of_factors(0, 1),
+    "_sparse_addmm": _of_factors(1, 2),
+    "_trilinear": _trilinear,
     "convolution": _convolution_forward,
     "convolution_backward": _convolution_backward,
     "eaco.attention": _attention_forward,
@@ -147,6 +168,14 @@ def flops_of(op: str, args: Sequence[Any], out: Any) -> Cost:
     flops, known = formula(args, out)
     complex_times = 4 if any(isinstance(a, torch.Tensor) and a.is_complex() for a in args) else 1
     return flops * complex_times, known
+
+
+def class_of(op: str, known: Mapping[str, Attribute]) -> str:
+    """The class of an operation with these attributes: products with a sparse matrix are ``sparse``."""
+    kind = classify(op)
+    if kind == "conv":
+        return convolution_class(known)
+    return "sparse" if "nonzeros" in known else kind
 
 
 def convolution_class(known: Mapping[str, Attribute]) -> str:

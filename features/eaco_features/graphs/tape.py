@@ -11,15 +11,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from eaco_features.graphs.dynamic import VALUE_READS, answer, guesses_shape, remember_parts
-from eaco_features.graphs.flops import convolution_class, flops_of
+from eaco_features.graphs.flops import class_of, flops_of
 from eaco_features.graphs.graph import Attribute
 from eaco_features.graphs.traffic import bytes_of, mutated, storage_of, tensors_in, traffic
-from eaco_features.graphs.vocabulary import classify
 
 MAX_READS = 2_000
 """Values read on the host before a fake run gives up: control flow waits for a value that never comes."""
 
-_SILENT = ("empty", "new_empty", "set_", "resize_", "detach", "alias", "_assert", "sym_", "record_stream")
+_SILENT = ("empty", "new_empty", "detach", "alias", "_assert", "sym_", "record_stream")
 _HIDDEN_NAMESPACES = frozenset({"prim", "profiler", "prims"})
 
 
@@ -147,7 +146,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _is_silent(self, func: Any, op: str, args: Any, kwargs: Any, results: Sequence[torch.Tensor]) -> bool:
         """No kernel: a view, an allocation, a value read (the copy is not on the stream), a host-side counter."""
-        if func.is_view or op.startswith(_SILENT) or op in VALUE_READS:
+        if func.is_view or torch.Tag.inplace_view in func.tags or op.startswith(_SILENT) or op in VALUE_READS:
             return True
         inputs = tensors_in(args, kwargs)
         if self._in_optimizer() and inputs and all(t.dim() == 0 for t in inputs):
@@ -181,11 +180,10 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         flops, known = flops_of(op, args, out=results[0] if results else None)
         n_read, n_written = traffic(op, args, kwargs, written)
         shown = next((t for t in written if t.is_floating_point()), written[0] if written else None)
-        kind = classify(op)
         self.kernels.append(
             Kernel(
                 op=op,
-                op_class=convolution_class(known) if kind == "conv" else kind,
+                op_class=class_of(op, known),
                 phase=phase,
                 dtype="none" if shown is None else str(shown.dtype).removeprefix("torch."),
                 shape=() if shown is None else tuple(int(size) for size in shown.shape),

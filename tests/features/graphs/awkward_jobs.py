@@ -250,6 +250,77 @@ def logs_its_loss(batch_size: int) -> TrainingJob:
     return _job(model, loss)
 
 
+def formats_its_loss(batch_size: int) -> TrainingJob:
+    model, x = nn.Linear(WIDTH, WIDTH), torch.randn(batch_size, WIDTH)
+
+    def loss() -> Tensor:
+        value = model(x).mean()
+        sys.stdout.write(f"loss {value:.3f}\n")
+        return value
+
+    return _job(model, loss)
+
+
+def times_itself(batch_size: int) -> TrainingJob:
+    """CUDA events and a stream of its own."""
+    model, x = nn.Linear(WIDTH, WIDTH).cuda(), torch.randn(batch_size, WIDTH)
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    stream = torch.cuda.Stream()
+
+    def loss() -> Tensor:
+        start.record()
+        with torch.cuda.stream(stream):
+            value = model(x).mean()
+        torch.cuda.current_stream().wait_stream(stream)
+        end.record()
+        torch.cuda.synchronize()
+        return value * batch_size / start.elapsed_time(end)
+
+    return _job(model, loss)
+
+
+def teacher_in_inference_mode(batch_size: int) -> TrainingJob:
+    """What inference mode hands over whole, as no autograd splits it: layers, attention, an LSTM."""
+    model, teacher, memory = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH), nn.LSTM(WIDTH, WIDTH)
+    x = torch.randn(batch_size, 5, WIDTH)
+
+    @torch.inference_mode()
+    def target() -> Tensor:
+        hidden: Tensor = memory(teacher(x).transpose(0, 1))[0].transpose(0, 1)
+        return F.scaled_dot_product_attention(hidden, hidden, hidden)
+
+    return _job(model, lambda: (model(x) - target()).square().mean())
+
+
+def per_sample_gradients(batch_size: int) -> TrainingJob:
+    model, x = nn.Linear(WIDTH, WIDTH), torch.randn(batch_size, WIDTH)
+    weights = dict(model.named_parameters())
+
+    def loss_of(given: dict[str, Tensor], row: Tensor) -> Tensor:
+        return torch.func.functional_call(model, given, row).square().sum()
+
+    def step() -> None:
+        slopes = torch.func.vmap(torch.func.grad(loss_of), in_dims=(None, 0))(dict(weights), x)
+        with torch.no_grad():
+            for name, parameter in weights.items():
+                parameter.sub_(0.1 * slopes[name].mean(0))
+
+    return TrainingJob(step, [model])
+
+
+def sparse_adjacency(batch_size: int) -> TrainingJob:
+    """Graphs of 10 nodes and 30 edges side by side: their matrix is 10 batches square, its nonzeros are 30 a graph."""
+    model, nodes, edges = nn.Linear(WIDTH, WIDTH), 10 * batch_size, 30 * batch_size
+    adjacency = torch.sparse_coo_tensor(torch.randint(nodes, (2, edges)), torch.ones(edges), (nodes, nodes))
+    x = torch.randn(nodes, WIDTH)
+    return _job(model, lambda: torch.sparse.mm(adjacency, model(x)).mean())
+
+
+def bilinear(batch_size: int) -> TrainingJob:
+    model, x, y = nn.Bilinear(3, 5, 7), torch.randn(batch_size, 3), torch.randn(batch_size, 5)
+    return _job(model, lambda: model(x, y).mean())
+
+
 _GLOBAL_MODEL = nn.Linear(WIDTH, WIDTH)
 
 
@@ -327,6 +398,17 @@ def forks(batch_size: int) -> TrainingJob:
     if os.fork() == 0 and os.fork() == 0:
         while True:
             signal.pause()
+    return _plain(batch_size)
+
+
+def leaves_a_daemon(batch_size: int) -> TrainingJob:
+    """Starts a process that leaves the group and the session, as servers do that trackers start."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            while True:
+                signal.pause()
+        os._exit(0)
     return _plain(batch_size)
 
 

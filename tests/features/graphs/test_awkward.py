@@ -29,6 +29,7 @@ FRIENDLY = (  # noqa: SIM905
     " on_cuda mixed_precision compiled no_optimizer inference_only hand_written_update accumulation masked"
     " per_sample_loop ctc packed_lstm deep_copied_transformer gradient_penalty lbfgs logs_its_loss"
     " model_made_at_import numpy_inside bidirectional_gru learned_attention_bias terabyte_on_fake_tensors"
+    " formats_its_loss times_itself teacher_in_inference_mode per_sample_gradients sparse_adjacency bilinear"
 ).split()
 REAL = {"numpy_inside"}
 NOT_AFFINE = {"per_sample_loop"}
@@ -109,6 +110,31 @@ def test_a_loop_over_samples_has_exact_totals_at_any_batch(
     assert graph.recording.confidence < 1
 
 
+def test_inference_mode_is_recorded_as_split_as_training_is(recorded: Callable[[str], ModelGraph]) -> None:
+    graph = recorded("teacher_in_inference_mode")
+    classes = [kind for kind, phase in zip(graph.op_class, graph.phase, strict=True) if phase == "fwd"]
+    assert [classes.count(kind) for kind in ("matmul", "rnn", "attention")] == [2, 1, 1]
+    costs = graph.at(6)
+    assert all(costs.flops[i] > 0 for i, kind in enumerate(graph.op_class) if kind in ("matmul", "rnn", "attention"))
+
+
+def test_a_product_with_a_sparse_matrix_costs_its_nonzeros(recorded: Callable[[str], ModelGraph]) -> None:
+    graph = recorded("sparse_adjacency")
+    flops = {
+        phase: cost
+        for kind, phase, cost in zip(graph.op_class, graph.phase, graph.at(6).flops, strict=True)
+        if kind == "sparse"
+    }
+    assert flops == {"fwd": 2 * 6 * 30 * 8, "bwd": 2 * 6 * 30 * 8}
+
+
+def test_a_bilinear_layer_multiplies_every_pair(recorded: Callable[[str], ModelGraph]) -> None:
+    graph = recorded("bilinear")
+    flops = [cost for op, cost in zip(graph.op, graph.at(6).flops, strict=True) if op == "_trilinear"]
+    assert flops[0] == 2 * 6 * 3 * 5 * 7
+    assert len(flops) == 2  # forward and the gradient to the weight; the inputs need none
+
+
 def test_a_learned_bias_gets_its_gradient(recorded: Callable[[str], ModelGraph]) -> None:
     graph = recorded("learned_attention_bias")
     assert graph.op.count("eaco.attention_backward") == 1
@@ -151,7 +177,7 @@ HOSTILE = {
 def outcomes() -> dict[str, ModelGraph | EacoError]:
     """What extracting each hostile job, one that forks and a good one led to; two at a time."""
     found: dict[str, ModelGraph | EacoError] = {}
-    waiting = [*HOSTILE.items(), ("forks", ("", 60.0)), ("checkpointed", ("", 60.0))]
+    waiting = [*HOSTILE.items(), *((name, ("", 60.0)) for name in ("forks", "leaves_a_daemon", "checkpointed"))]
 
     def work() -> None:
         while waiting:
@@ -191,9 +217,12 @@ def _running(word: str) -> bool:
 
 
 @pytest.mark.slow
-def test_a_job_that_forks_is_recorded_and_leaves_no_process(outcomes: dict[str, ModelGraph | EacoError]) -> None:
-    assert isinstance(outcomes["forks"], ModelGraph)
-    assert any(not _running("awkward_jobs:forks") for _ in range(500))  # a killed process takes a moment to end
+@pytest.mark.parametrize("name", ["forks", "leaves_a_daemon"])
+def test_a_job_that_forks_is_recorded_and_leaves_no_process(
+    outcomes: dict[str, ModelGraph | EacoError], name: str
+) -> None:
+    assert isinstance(outcomes[name], ModelGraph)
+    assert any(not _running(f"awkward_jobs:{name}") for _ in range(500))  # a killed process takes a moment to end
 
 
 @pytest.mark.slow
