@@ -258,7 +258,7 @@ def test_more_load_on_a_co_runner_never_speeds_a_job_up(
 
 
 def test_monotone_models_are_those_that_can_promise_it() -> None:
-    assert set(MONOTONE) == set(model_names("relative_speed")) - {"ridge", "forest"}
+    assert set(MONOTONE) == set(model_names("relative_speed")) - {"ridge", "forest", "gnn", "gnn-solo"}
     assert default_model("relative_speed") in MONOTONE
 
 

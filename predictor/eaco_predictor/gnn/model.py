@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, ClassVar, Self
@@ -52,8 +54,7 @@ class Gnn:
 
     def fit(self, sets: SetBatch, target: FloatArray) -> Self:
         known_targets(sets, target)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
+        with _repeatable(self.seed):
             self._encoder, self._head = Encoder(), Head(self._context(sets).shape[2])
             self._centre = np.zeros(len(TASKS))
             self._embeddings = {}
@@ -72,8 +73,7 @@ class Gnn:
             return self
         adapted = type(self)(self.target, self.seed)
         adapted.__dict__.update({**self.__dict__, "_head": deepcopy(self._head)})
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
+        with _repeatable(self.seed):
             batches = [adapted._batch(sets, {self.target: target}, {self.target: 1.0})]
             embeddings = [adapted._embedded(sets)]
             optimizer = torch.optim.AdamW(adapted._head.parameters(), lr=LEARNING_RATE / 5, weight_decay=0.0)
@@ -211,6 +211,19 @@ class Gnn:
             return CUDA_CONTEXT_MIB + roofline.memory_mib
         host_s = HOST_S_PER_KERNEL.value * roofline.launches + HOST_S_PER_SAMPLE.value * roofline.samples
         return (INEFFICIENCY.value * roofline.busy_s + host_s) * steps_per_epoch(sets)
+
+
+@contextmanager
+def _repeatable(seed: int) -> Iterator[None]:
+    """The generator seeded and one thread, since several add up in any order; both as they were afterwards."""
+    threads = torch.get_num_threads()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
 
 
 class GnnSolo(Gnn):
