@@ -39,31 +39,40 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data-dir", type=Path, default=os.environ.get("EACO_DATA_DIR"))
     parser.add_argument("--out", type=Path, default=HERE / "evaluation.md")
+    parser.add_argument("--without-network", action="store_true", help="leave the graph neural network's rows out")
     options = parser.parse_args()
     if options.data_dir is None:
         print("make_evaluation: name the data folder with --data-dir or EACO_DATA_DIR", file=sys.stderr)
         return 2
     page = (HERE / "evaluation.template.md").read_text(encoding="utf-8")
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        made = {name: pool.submit(section_lines, name, options.data_dir) for name in SECTIONS}
+        made = {
+            name: pool.submit(section_lines, name, options.data_dir, not options.without_network) for name in SECTIONS
+        }
         for name, lines in made.items():
             page = page.replace(f"<!-- {name} -->", "\n".join(lines.result()))
             print(f"{name} done", file=sys.stderr, flush=True)
+    left_out = " The graph neural network's rows were left out of this run (`--without-network`)."
     page = page.replace("<!-- date -->", f"{date.today():%Y-%m-%d}")
+    page = page.replace("<!-- left out -->", left_out if options.without_network else "")
     options.out.write_text(page, encoding="utf-8")
     return 0
 
 
-def section_lines(name: str, folder: Path) -> list[str]:
+def section_lines(name: str, folder: Path, network: bool) -> list[str]:
     """The lines of one section."""
-    return list(SECTIONS[name](Data(folder)))
+    return list(SECTIONS[name](Data(folder, network)))
 
 
 class Data:
     """Profile tables and evaluations of one data folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, network: bool = True) -> None:
+        self.folder, self.network = folder, network
+
+    def models(self, *names: str) -> list[str]:
+        """The names, without the graph neural network's where it is left out."""
+        return [name for name in names if self.network or not name.startswith("gnn")]
 
     def evaluation(
         self, dataset: str, target: str, protocol: str = "leave-one-model-out", *, cold: bool = False
@@ -106,7 +115,7 @@ def inputs(data: Data) -> Iterator[str]:
     yield "| told | model | Lucid | random | in-sample | K80 | random | in-sample | P100 | random | in-sample |"
     yield "|---|---|---|---|---|---|---|---|---|---|---|"
     for what, models in told.items():
-        for model in models:
+        for model in data.models(*models):
             yield f"| {what} | `{model}` | {_three(evaluations.values(), model)} |"
     yield from _cold_speeds(data, datasets)
 
@@ -145,7 +154,7 @@ def solo(data: Data) -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|---|"
     for target, dataset in SOLO:
         evaluation = data.evaluation(dataset, target, cold=True)
-        for model in ("roofline", "lightgbm-graph", "roofline-lightgbm", "gnn", "mean"):
+        for model in data.models("roofline", "lightgbm-graph", "roofline-lightgbm", "gnn", "mean"):
             if not (model == "gnn" and dataset == "zeus"):  # 1,600 rows x 6 refits: left out for its cost
                 yield f"| `{target}` | {dataset} | `{model}` | {_solo_cells(evaluation, model)} |"
 
@@ -167,7 +176,7 @@ def cold_power(data: Data) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     by_workload = data.evaluation("zeus", "gpu_power_w", "leave-one-workload-out", cold=True)
     by_family = data.evaluation("zeus", "gpu_power_w", cold=True)
-    for model in ("roofline", "roofline-lightgbm", "lightgbm-graph", "gnn", "lightgbm", "mean"):
+    for model in data.models("roofline", "roofline-lightgbm", "lightgbm-graph", "gnn", "lightgbm", "mean"):
         workload, family = by_workload.report(model)[0], by_family.report(model)[0]
         yield (
             f"| `{model}` | **{workload['overall']['macro_mape_pct']:.1f}** "
@@ -189,7 +198,7 @@ def transfer(data: Data) -> Iterator[str]:
     yield "| target | model | to | K | error | coverage % | from scratch |"
     yield "|---|---|---|---|---|---|---|"
     drawn = []
-    for target, model in CURVES:
+    for target, model in (pair for pair in CURVES if data.models(pair[1])):
         metric = "mape_pct" if target == "epoch_s" else "mae"
         for slug in ("k80", "p100"):
             n_draws = 3 if model == "gnn" else N_DRAWS
