@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -86,7 +85,7 @@ class Gnn:
         """Encode jobs that are not known yet; their embeddings are kept."""
         new = {key: graph for key, graph in graphs.items() if key not in self._embeddings}
         if new:
-            with torch.no_grad():
+            with torch.no_grad(), _one_thread():
                 found = self._encoder(GraphBatch(list(new.values())))
             self._embeddings.update(zip(new, found.double(), strict=True))
 
@@ -136,7 +135,7 @@ class Gnn:
             return np.zeros((*sets.present.shape, len(TASKS)))
         head = deepcopy(self._head).double()
         context = torch.from_numpy(self._context(sets))
-        with torch.no_grad():
+        with torch.no_grad(), _one_thread():
             out = head(self._embedded(sets), context, torch.from_numpy(sets.present.astype(np.float64)))
         answers: FloatArray = np.round(out.numpy(), DECIMALS) + self._centre
         return answers
@@ -214,16 +213,22 @@ class Gnn:
 
 
 @contextmanager
-def _repeatable(seed: int) -> Iterator[None]:
-    """The generator seeded and one thread, since several add up in any order; both as they were afterwards."""
+def _one_thread() -> Iterator[None]:
+    """Several threads would add up in any order, and on so small a network they wait for each other."""
     threads = torch.get_num_threads()
-    with torch.random.fork_rng(devices=[]):
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
+def _repeatable(seed: int) -> Iterator[None]:
+    """One thread and the generator seeded; both as they were afterwards."""
+    with torch.random.fork_rng(devices=[]), _one_thread():
         torch.manual_seed(seed)
-        torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(threads)
+        yield
 
 
 class GnnSolo(Gnn):
@@ -267,7 +272,7 @@ def _solo_targets(jobs: SetBatch) -> dict[str, FloatArray]:
     """Solo profiles of jobs as targets; an epoch of one step stands for the step time."""
     found = {task: jobs.solo_of(task) for task in SOLO_TASKS if task in SOLO_FIELDS}
     step_s = jobs.batch_size * jobs.num_gpus[:, None] / jobs.solo_of("throughput_samples_s")
-    found["epoch_s"] = step_s * steps_per_epoch(replace(jobs))
+    found["epoch_s"] = step_s * steps_per_epoch(jobs)
     return {task: values for task, values in found.items() if np.isfinite(values).any()}
 
 

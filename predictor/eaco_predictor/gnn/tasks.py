@@ -13,7 +13,7 @@ CONSUMPTION_TASKS: tuple[str, ...] = tuple(
     for quantity in ("gpu_util", "mem_util", "net_rx", "net_tx")
     for part in ("burst_s", "idle_s", "peak")
 )
-"""Driple's twelve (Yang et al., EuroSys 2022): of GPU and memory utilisation and of network receive and transmit, the
+"""Driple's twelve (Yang et al., POMACS 2022): of GPU and memory utilisation and of network receive and transmit, the
 lengths of bursts and of idle times and the height of the peak. No public table states the network's or any burst; their
 outputs are masked out of the loss until a measured table does, and are then no more than columns of targets."""
 

@@ -122,6 +122,33 @@ class TestLearning:
         assert JobKey(catalogue_graph("vit-b16-imagenet").content_hash, 77, "fp32") in model._embeddings
         assert np.array_equal(model.predict(examples.sets), before, equal_nan=True)
 
+    def test_computes_on_one_thread_and_gives_the_others_back(
+        self, simulated: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import torch
+
+        from eaco_predictor.gnn import model as module
+
+        monkeypatch.setattr(module, "STEPS", 2)
+        threads: list[int] = []
+        for part in (module.Encoder, module.Head):
+            monkeypatch.setattr(
+                part,
+                "forward",
+                lambda self, *given, _plain=part.forward: (
+                    threads.append(torch.get_num_threads()) or _plain(self, *given)
+                ),
+            )
+        examples = examples_from_profiles(simulated, "relative_speed").take(np.arange(20))
+        usual = torch.get_num_threads()
+        torch.set_num_threads(2)
+        try:
+            make_model("relative_speed", "gnn").fit(examples.sets, examples.target).predict(examples.sets)
+            assert set(threads) == {1}
+            assert torch.get_num_threads() == 2
+        finally:
+            torch.set_num_threads(usual)
+
     def test_adapting_moves_the_head_and_not_the_encoder(self) -> None:
         sets = solo_jobs()
         roofline = roofline_columns(sets)
