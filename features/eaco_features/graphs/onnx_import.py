@@ -127,15 +127,15 @@ def import_onnx(
         raise InputError(f"batch size {batch_size}", where="batch_size", expected="1 or more")
     if find_spec("onnx") is None:
         raise MissingExtraError("onnx", "onnx")
-    model = _load(path)
+    model, constants = _load(path)
     batch = _settle_dimensions(model, dict(sizes or {}), str(path))
     if batch:
-        one, two, three = (_walk(model, {batch: times * batch_size}, str(path)) for times in (1, 2, 3))
+        one, two, three = (_walk(model, constants, {batch: n * batch_size}, str(path)) for n in (1, 2, 3))
         fitted = fit(cast(Any, one.kernels), cast(Any, two.kernels), cast(Any, three.kernels), batch_size)
         affine, samples = fitted.affine, (0.0, 1.0)
         notes = []
     else:
-        one = _walk(model, {}, str(path))
+        one = _walk(model, constants, {}, str(path))
         batch_size, first = _leading_dimension(model, str(path))
         fitted = fit(cast(Any, one.kernels), cast(Any, one.kernels), None, batch_size)
         affine, samples = False, (float(batch_size), 0.0)
@@ -160,8 +160,8 @@ def import_onnx(
     )
 
 
-def _load(path: Path) -> Any:
-    """The model with local functions inlined, constants as initializers, and without large values."""
+def _load(path: Path) -> tuple[Any, set[str]]:
+    """The model with local functions inlined, constants as initializers, and without large values; the constants."""
     import onnx
     from google.protobuf.message import DecodeError
     from onnx.inliner import inline_local_functions
@@ -178,20 +178,21 @@ def _load(path: Path) -> Any:
         raise InputError("sparse initializers", where=str(path), expected="dense ones")
     if model.functions:
         model = inline_local_functions(model)
-    _keep_constants(model, str(path))
+    constants = _keep_constants(model, str(path))
     for tensor in model.graph.initializer:
         if _elements(tensor.dims, f"{path}:{tensor.name}") > _KEPT_ELEMENTS:
             for values, _ in tensor.ListFields():
                 if values.name.endswith("_data"):
                     tensor.ClearField(values.name)
-    return model
+    return model, constants
 
 
-def _keep_constants(model: Any, where: str) -> None:
-    """Turn constant nodes into initializers; refuse control flow."""
+def _keep_constants(model: Any, where: str) -> set[str]:
+    """Turn constant nodes into initializers, and name them: a scale or a mask, not trained. Refuse control flow."""
     import onnx
 
     nodes = list(model.graph.node)
+    constants = set()
     del model.graph.node[:]
     for node in nodes:
         if any(a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for a in node.attribute):
@@ -204,8 +205,10 @@ def _keep_constants(model: Any, where: str) -> None:
         if node.op_type == "Constant" and value is not None:
             value.name = node.output[0]
             model.graph.initializer.append(value)
+            constants.add(value.name)
         else:
             model.graph.node.append(node)
+    return constants
 
 
 def _settle_dimensions(model: Any, sizes: dict[str, int], where: str) -> str:
@@ -255,13 +258,13 @@ def _substitute(model: Any, sizes: Mapping[str, int]) -> None:
                 dim.dim_value = sizes[dim.dim_param]
 
 
-def _walk(model: Any, sizes: Mapping[str, int], where: str) -> _Pass:
+def _walk(model: Any, constants: set[str], sizes: Mapping[str, int], where: str) -> _Pass:
     """Every node in order, with shapes at these sizes."""
     values = _infer(model, sizes, where)
     graph = model.graph
     sources = {tensor.name: {tensor.name} for tensor in graph.initializer}
     defined = {*sources, *(one.name for one in graph.input)}
-    running = {name for node in graph.node if node.op_type == "BatchNormalization" for name in node.input[3:5]}
+    untrained = constants.union(*(node.input[3:5] for node in graph.node if node.op_type == "BatchNormalization"))
     steps: list[_Step] = []
     found = _Pass()
     for node in graph.node:
@@ -274,7 +277,7 @@ def _walk(model: Any, sizes: Mapping[str, int], where: str) -> _Pass:
             sources.update((name, stored) for name in step.writes)
             continue
         for name in stored:
-            kept = found.buffers if name in running or not _is_weight(values[name]) else found.weights
+            kept = found.buffers if name in untrained or not _is_weight(values[name]) else found.weights
             kept[name] = values[name]
         if node.op_type in _VIEWS and node.domain in _STANDARD:
             if step.writes[0] in values and step.reads[0] in values:

@@ -271,13 +271,15 @@ def test_what_depends_on_no_input_is_no_kernel_and_shared_weights_count_once(sav
         ("MatMul", ["x", "t"], ["a"]),
         ("MatMul", ["a", "t"], ["b"]),
         ("Constant", [], ["half"], {"value": onnx.numpy_helper.from_array(np.float32(0.5))}),
-        ("Mul", ["b", "half"], ["y"]),
+        ("Mul", ["b", "half"], ["c"]),
+        ("Constant", [], ["mask"], {"value": onnx.numpy_helper.from_array(np.zeros((1, 6), np.float32))}),
+        ("Add", ["c", "mask"], ["y"]),
     ]
     graph = import_onnx(save(nodes, {"x": ["N", 6]}, {"w": (6, 6), "unread": (99,)}))
-    assert graph.op == ("onnx.MatMul", "onnx.MatMul", "onnx.Mul")
-    assert graph.params.tolist() == [36, 36, 0]
+    assert graph.op == ("onnx.MatMul", "onnx.MatMul", "onnx.Mul", "onnx.Add")
+    assert graph.params.tolist() == [36, 36, 0, 0]
     assert (graph.recording.parameter_count, graph.recording.parameter_bytes) == (36, 36 * FLOAT)
-    assert graph.recording.buffer_bytes == FLOAT
+    assert graph.recording.buffer_bytes == FLOAT + 6 * FLOAT
 
 
 def test_an_unknown_operation_is_described_by_its_bytes(save: Save) -> None:
