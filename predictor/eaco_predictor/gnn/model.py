@@ -86,8 +86,9 @@ class Gnn:
         new = {key: graph for key, graph in graphs.items() if key not in self._embeddings}
         if new:
             with torch.no_grad(), _one_thread():
-                found = self._encoder(GraphBatch(list(new.values())))
-            self._embeddings.update(zip(new, found.double(), strict=True))
+                found = self._encoder(GraphBatch(list(new.values()))).double()
+            # copies: a view is saved with all it is a view of
+            self._embeddings.update((key, row.clone()) for key, row in zip(new, found, strict=True))
 
     def _train(self, sets: SetBatch, target: FloatArray) -> None:
         alone, _ = each_alone(sets, target)

@@ -122,6 +122,18 @@ class TestLearning:
         assert JobKey(catalogue_graph("vit-b16-imagenet").content_hash, 77, "fp32") in model._embeddings
         assert np.array_equal(model.predict(examples.sets), before, equal_nan=True)
 
+    def test_is_saved_with_each_embedding_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from eaco_predictor.gnn import model as module
+
+        monkeypatch.setattr(module, "STEPS", 1)
+        sets = solo_jobs()
+        model = make_model("epoch_s", "gnn").fit(sets, np.ones(sets.present.shape))
+        n_jobs = len(model._embeddings)  # type: ignore[attr-defined]
+        assert n_jobs > 30
+        whole = len(pickle.dumps(model))
+        model._embeddings = {}  # type: ignore[attr-defined]
+        assert whole - len(pickle.dumps(model)) < n_jobs * 1000
+
     def test_computes_on_one_thread_and_gives_the_others_back(
         self, simulated: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
     ) -> None:
