@@ -55,7 +55,7 @@ class GpuHead:
 
     def __init__(self, gpu: str, spread: Spread, scaler: Scaler) -> None:
         self.gpu, self._scaler = gpu, scaler
-        between, self._within = spread.between, spread.within
+        between = spread.between
         kernel = (
             ConstantKernel(between) * RBF(LENGTH_SCALE)
             + ConstantKernel(COMMON_SHARE * between)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from eaco_datasets.types import MAX_JOBS, SHARING_MODES
 from eaco_features.examples import Examples
 from eaco_features.sets import SOLO_FIELDS, ConfigKey, FloatArray, SetBatch
 from eaco_predictor.pipeline import Bounds
+from eaco_serving.cli import run
 
 JobRow = tuple[str, int, float, str]
 """family, batch size, target, provenance"""
@@ -138,3 +140,20 @@ def make_pairs() -> Callable[..., Examples]:
 def spies() -> SpyFactory:
     """A factory of spy pipelines."""
     return SpyFactory()
+
+
+@pytest.fixture
+def eaco(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., tuple[int | None, str, str]]:
+    """Runs the command in a folder of its own; returns exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("EACO_HOME", "EACO_DATA_DIR", "EACO_TRACKING_URI"):
+        monkeypatch.delenv(name, raising=False)
+
+    def call(*args: object) -> tuple[int | None, str, str]:
+        code = run([str(arg) for arg in args])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call

@@ -9,7 +9,6 @@ import pytest
 from eaco_datasets.schema import write_profiles
 from eaco_datasets.simulated import simulate_profiles
 from eaco_predictor.registry import model_names
-from eaco_serving.cli import run
 
 
 @pytest.fixture(scope="module")
@@ -25,21 +24,6 @@ def table(tmp_path_factory):
     path = tmp_path_factory.mktemp("profiles") / "small.parquet"
     write_profiles(rows[few].reset_index(drop=True), path)
     return str(path)
-
-
-@pytest.fixture
-def eaco(capsys, monkeypatch, tmp_path):
-    """Runs the command in a folder of its own; returns exit code, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("EACO_HOME", "EACO_DATA_DIR", "EACO_TRACKING_URI"):
-        monkeypatch.delenv(name, raising=False)
-
-    def call(*args):
-        code = run([str(arg) for arg in args])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
 
 
 def test_json_to_stdout_is_all_of_stdout_and_repeats(eaco, table):

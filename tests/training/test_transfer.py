@@ -11,7 +11,6 @@ import pytest
 from eaco_datasets.errors import InputError, UnknownNameError
 from eaco_datasets.schema import write_profiles
 from eaco_datasets.simulated import simulate_profiles
-from eaco_serving.cli import run
 from eaco_training.transfer import plot, transfer_curve
 
 
@@ -80,20 +79,6 @@ def test_the_plot_is_one_drawing_and_repeats(curve):
     drawing = plot([curve, curve])
     assert ElementTree.fromstring(drawing.encode()).tag.endswith("svg")
     assert plot([curve, curve]) == drawing
-
-
-@pytest.fixture
-def eaco(capsys, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    for name in ("EACO_HOME", "EACO_DATA_DIR", "EACO_TRACKING_URI"):
-        monkeypatch.delenv(name, raising=False)
-
-    def call(*args):
-        code = run([str(arg) for arg in args])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
 
 
 def test_from_the_command_line(eaco, profiles, tmp_path):

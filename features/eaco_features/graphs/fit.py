@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from eaco_features.graphs.graph import COST_COLUMNS
+from eaco_features.graphs.graph import COST_COLUMNS, Attribute
 from eaco_features.sets import FloatArray
 
-if TYPE_CHECKING:
-    from eaco_features.graphs.tape import Kernel
+
+@dataclass
+class Kernel:
+    """One kernel as it was launched; ``inputs`` are positions of kernels in the recording."""
+
+    op: str
+    op_class: str
+    phase: str
+    dtype: str
+    shape: tuple[int, ...]
+    attributes: Mapping[str, Attribute]
+    flops: int
+    bytes_read: int
+    bytes_written: int
+    params: int
+    live_bytes: int
+    inputs: tuple[int, ...]
+    saved_activation_bytes: int = 0
+
+    @property
+    def signature(self) -> tuple[str, str, str]:
+        """What a kernel keeps when the batch size changes."""
+        return self.op, self.phase, self.dtype
 
 
 @dataclass(frozen=True)

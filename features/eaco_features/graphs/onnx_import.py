@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from eaco_datasets.errors import DataError, InputError, MissingExtraError, UnknownNameError
-from eaco_features.graphs.fit import fit
+from eaco_features.graphs.fit import Kernel, fit
 from eaco_features.graphs.graph import Attribute, ModelGraph, Recording
 from eaco_features.graphs.onnx_ops import Cost, Shape, onnx_class, onnx_flops
 from eaco_features.graphs.vocabulary import UNKNOWN
@@ -52,29 +52,6 @@ class _Value:
 
 
 @dataclass(frozen=True)
-class _Kernel:
-    """As ``tape.Kernel``, which cannot be read without torch."""
-
-    op: str
-    op_class: str
-    dtype: str
-    shape: Shape
-    attributes: Mapping[str, Attribute]
-    flops: int
-    bytes_read: int
-    bytes_written: int
-    params: int
-    live_bytes: int
-    inputs: tuple[int, ...]
-    phase: str = "fwd"
-    saved_activation_bytes: int = 0
-
-    @property
-    def signature(self) -> tuple[str, str, str]:
-        return self.op, self.phase, self.dtype
-
-
-@dataclass(frozen=True)
 class _Step:
     """A node and the values that it reads and writes, without those left out."""
 
@@ -96,7 +73,7 @@ class _Kept:
 class _Pass:
     """One walk through the file's nodes at one batch size; ``carriers`` are weights and what is made of them alone."""
 
-    kernels: list[_Kernel] = field(default_factory=list)
+    kernels: list[Kernel] = field(default_factory=list)
     weights: dict[str, _Value] = field(default_factory=dict)
     buffers: dict[str, _Value] = field(default_factory=dict)
     carriers: set[str] = field(default_factory=set)
@@ -131,13 +108,13 @@ def import_onnx(
     batch = _settle_dimensions(model, dict(sizes or {}), str(path))
     if batch:
         one, two, three = (_walk(model, constants, {batch: n * batch_size}, str(path)) for n in (1, 2, 3))
-        fitted = fit(cast(Any, one.kernels), cast(Any, two.kernels), cast(Any, three.kernels), batch_size)
+        fitted = fit(one.kernels, two.kernels, three.kernels, batch_size)
         affine, samples = fitted.affine, (0.0, 1.0)
         notes = []
     else:
         one = _walk(model, constants, {}, str(path))
         batch_size, first = _leading_dimension(model, str(path))
-        fitted = fit(cast(Any, one.kernels), cast(Any, one.kernels), None, batch_size)
+        fitted = fit(one.kernels, one.kernels, None, batch_size)
         affine, samples = False, (float(batch_size), 0.0)
         notes = [f"the file fixes the batch size ({batch_size}, leading in {first!r}): costs are those at any other"]
     if not one.kernels:
@@ -312,7 +289,8 @@ def _launch(steps: Sequence[_Step], values: Mapping[str, _Value], found: _Pass, 
         flops, known = _flops(node, values, ends.where)
         shown = next((v for v in made if "float" in v.dtype), made[0] if made else None)
         found.kernels.append(
-            _Kernel(
+            Kernel(
+                phase="fwd",
                 op=f"{'onnx' if node.domain in _STANDARD else node.domain}.{node.op_type}",
                 op_class=_class(node, known, values),
                 dtype="none" if shown is None else shown.dtype,

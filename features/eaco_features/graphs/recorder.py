@@ -24,11 +24,11 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from eaco_datasets.errors import EacoError, InputError
 from eaco_features.graphs.cuda_like import gpu_code_on_cpu, watched_optimizers
-from eaco_features.graphs.fit import fit
+from eaco_features.graphs.fit import Kernel, fit
 from eaco_features.graphs.fused import fused_kernels
 from eaco_features.graphs.graph import Mode, ModelGraph, Recording
 from eaco_features.graphs.job import BuildJob, TrainingJob
-from eaco_features.graphs.tape import Kernel, Tape, state_bytes
+from eaco_features.graphs.tape import Tape, state_bytes
 
 REAL_BATCH = 2
 """Batch size of a real run: the smallest that batch normalisation takes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +11,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from eaco_features.graphs.dynamic import VALUE_READS, answer, guesses_shape, remember_parts
+from eaco_features.graphs.fit import Kernel
 from eaco_features.graphs.flops import class_of, flops_of
-from eaco_features.graphs.graph import Attribute
 from eaco_features.graphs.traffic import bytes_of, mutated, storage_of, tensors_in, traffic
 
 MAX_READS = 2_000
@@ -24,30 +24,6 @@ _HIDDEN_NAMESPACES = frozenset({"prim", "profiler", "prims"})
 
 class EndlessReadsError(RuntimeError):
     """A step on fake tensors reads values without end."""
-
-
-@dataclass
-class Kernel:
-    """One kernel as it was launched; ``inputs`` are positions of kernels on the tape."""
-
-    op: str
-    op_class: str
-    phase: str
-    dtype: str
-    shape: tuple[int, ...]
-    attributes: Mapping[str, Attribute]
-    flops: int
-    bytes_read: int
-    bytes_written: int
-    params: int
-    live_bytes: int
-    inputs: tuple[int, ...]
-    saved_activation_bytes: int = 0
-
-    @property
-    def signature(self) -> tuple[str, str, str]:
-        """What a kernel keeps when the batch size changes."""
-        return self.op, self.phase, self.dtype
 
 
 @dataclass

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from eaco_datasets.physics import CUDA_CONTEXT_MIB
-from eaco_features.job_graphs import book_of, roofline_columns, steps_per_epoch
+from eaco_features.job_graphs import graphs_of, roofline_columns, steps_per_epoch
 from eaco_features.matrix import gpu_columns
 from eaco_features.sets import SOLO_FIELDS, BoolArray, FloatArray, IntArray, SetBatch
 from eaco_predictor.families import family_weights
@@ -255,16 +255,14 @@ def _jobs(batches: list[SetBatch], known: Any = ()) -> tuple[list[JobKey], list[
     graphs: list[Any] = []
     codes = []
     for sets in batches:
-        book, code = book_of(sets), np.full(len(sets.configs) + 1, -1, dtype=np.int64)
-        for at in np.unique(sets.config[sets.present]).tolist():
+        code = np.full(len(sets.configs) + 1, -1, dtype=np.int64)
+        for at, graph in graphs_of(sets):
             config = sets.configs[at]
-            graph = book.graph(config) if config.batch_size >= 1 else None
-            if graph is not None:
-                key = JobKey(graph.content_hash, config.batch_size, config.precision)
-                if key not in order:
-                    order[key] = len(order)
-                    graphs.append(None if key in known else encode(graph, config.batch_size, config.precision))
-                code[at] = order[key]
+            key = JobKey(graph.content_hash, config.batch_size, config.precision)
+            if key not in order:
+                order[key] = len(order)
+                graphs.append(None if key in known else encode(graph, config.batch_size, config.precision))
+            code[at] = order[key]
         codes.append(code[sets.config])
     return list(order), graphs, [np.where(code < 0, len(order), code) for code in codes]
 
