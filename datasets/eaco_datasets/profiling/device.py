@@ -12,9 +12,11 @@ class DeviceInfo:
     """One device, as it is when profiling starts.
 
     ``key`` identifies it for good: a GPU's UUID (never its index), a CPU's model and core list. ``gpu`` is the slug
-    that profile rows carry (``h200``, ``cpu-2core``). ``kind`` is what it is: a whole GPU, a MIG slice or CPU cores.
-    ``lacking`` says why a quantity is never there, by field name of ``Reading``: it is null in every row.
-    ``power_source`` names what measures power: ``energy-counter``, ``power-instant``, ``power-average`` or ``rapl``.
+    that profile rows carry (``h200``, ``cpu-2core``). ``kind`` is what it is: ``gpu`` a whole GPU, ``mig`` a slice of
+    one, ``cpu`` cores. ``lacking`` says why a quantity is never there, by field name of ``Reading``: it is null in
+    every row. ``sensors`` names the call that answers for a field that is there. ``power_source`` names what measures
+    power: ``energy-counter``, ``power-instant``, ``power-average`` or ``rapl``. What a ``simulated`` device says was
+    not measured here and now: rows made with it are ``simulated`` too.
     """
 
     key: str
@@ -26,6 +28,8 @@ class DeviceInfo:
     power_source: str | None
     versions: Mapping[str, str] = field(default_factory=dict)
     lacking: Mapping[str, str] = field(default_factory=dict)
+    sensors: Mapping[str, str] = field(default_factory=dict)
+    simulated: bool = False
 
 
 @dataclass(frozen=True)
