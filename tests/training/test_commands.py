@@ -8,7 +8,9 @@ import pytest
 
 from eaco_datasets.schema import write_profiles
 from eaco_datasets.simulated import simulate_profiles
+from eaco_predictor import registry
 from eaco_predictor.registry import model_names
+from eaco_training.choices import models_left_out
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +70,44 @@ def test_every_model_in_one_call(eaco, table):
     assert [r["model"] for r in json.loads(out)["reports"]] == list(model_names("mem_mib"))
 
 
+@pytest.mark.parametrize("cold", [False, True])
+@pytest.mark.parametrize("target", ["relative_speed", "gpu_power_w", "mem_mib", "epoch_s"])
+def test_what_the_missing_extra_leaves_out_is_what_it_brings(monkeypatch, target, cold):
+    pytest.importorskip("torch_geometric")
+    whole = set(model_names(target, cold=cold))
+    assert models_left_out(target, cold=cold) == {}
+    monkeypatch.setattr(registry, "find_spec", lambda _name: None)
+    assert set(models_left_out(target, cold=cold)) == whole - set(model_names(target, cold=cold))
+
+
+def test_a_model_without_its_extra_is_refused_by_the_extra_s_name(eaco, table, monkeypatch):
+    monkeypatch.setattr(registry, "find_spec", lambda _name: None)
+    for command in ("evaluate", "train"):
+        code, out, err = eaco(command, "--dataset", table, "--model", "gnn")
+        assert (code, out) == (2, "")
+        assert err == "eaco: torch is not installed; install it with: pip install 'eaco[gnn]'\n"
+
+
+def test_every_model_names_those_that_an_extra_is_missing_for(eaco, table, monkeypatch):
+    monkeypatch.setattr(registry, "find_spec", lambda _name: None)
+    command = (
+        "evaluate",
+        "--dataset",
+        table,
+        "--target",
+        "mem_mib",
+        "--cold",
+        "--protocol",
+        "in-sample",
+        "--json",
+        "-",
+    )
+    code, out, err = eaco(*command, "--model", "all")
+    assert code == 0
+    assert "gnn" not in {report["model"] for report in json.loads(out)["reports"]}
+    assert err == "NOTE gnn left out: torch is not installed; install it with: pip install 'eaco[gnn]'\n"
+
+
 @pytest.mark.parametrize(
     ("args", "named"),
     [
@@ -84,6 +124,8 @@ def test_every_model_in_one_call(eaco, table):
         (("train", "--protocol", "leave-none-out"), "--protocol"),
         (("train", "--model", "lightgmb"), "lightgbm"),
         (("train", "--register", "a/b"), "--register"),
+        (("train", "--promote"), "--promote without --register"),
+        (("evaluate", "--target", "node_power_w", "--cold"), "--cold: node_power_w"),
         (("predictors", "promote", "one"), "version"),
         (("predictors", "promote", "0"), "version"),
         (("predictors", "list", "--predictor", "a:b"), "--predictor: 'a:b'"),

@@ -160,6 +160,16 @@ def test_one_workload_observed_once_answers_for_its_other_batch_sizes(make_examp
     assert report["noise_floor"]["mae"] == 0.0
 
 
+def test_a_model_that_answers_nothing_is_refused(make_pairs, spies):
+    def mute(model, intervals):
+        spy = spies(model, intervals)
+        spy.fit = lambda _sets, _target: spy  # its mean stays unknown
+        return spy
+
+    with pytest.raises(InputError, match="--model: m answers no tested row; expected"):
+        evaluation(make_pairs(0, 60, FAMILIES), mute).report("m")
+
+
 def test_leave_one_gpu_out_groups_by_gpu(make_examples, spies):
     pair = [("a", 1, 0.5, "measured"), ("b", 1, 0.7, "measured")]
     examples = make_examples([pair] * 4, gpus=["k80", "k80", "p100", "p100"])

@@ -65,6 +65,20 @@ def test_nothing_of_the_new_type_reaches_the_model_before_a_sample(profiles):
     assert moved["points"][0]["adapted"]["mae"] > 0.5 * shift
 
 
+def test_cold_knows_no_solo_profile_on_the_new_type(profiles):
+    asked = {"dataset": "made-up", "target": "relative_speed", "gpu": "t4", "model": "soft-minimum", "n_draws": 2}
+    other = profiles.copy()
+    alone = (other["gpu"] == "t4") & (other["role"] == "solo")
+    for name in ("gpu_util_pct", "mem_util_pct", "throughput_samples_s", "epoch_s"):
+        other.loc[alone, name] *= 0.5
+    cold = transfer_curve(profiles, samples=(0, 5), cold=True, **asked)
+    assert cold["cold"]
+    assert transfer_curve(other, samples=(0, 5), cold=True, **asked) == cold
+    told = transfer_curve(profiles, samples=(0, 5), **asked)["points"]
+    assert transfer_curve(other, samples=(0, 5), **asked)["points"] != told  # what was spoiled is read
+    assert cold["points"] != told
+
+
 def test_refusals(profiles):
     asked = {"dataset": "made-up", "target": "relative_speed", "model": "mean"}
     with pytest.raises(UnknownNameError, match="h200"):
@@ -79,6 +93,21 @@ def test_the_plot_is_one_drawing_and_repeats(curve):
     drawing = plot([curve, curve])
     assert ElementTree.fromstring(drawing.encode()).tag.endswith("svg")
     assert plot([curve, curve]) == drawing
+
+
+def test_the_plot_without_a_measurement_shows_a_point_and_no_curve_from_scratch(profiles, curve):
+    nothing = transfer_curve(
+        profiles, dataset="made-up", target="relative_speed", gpu="t4", model="mean", samples=(0,), n_draws=1
+    )
+    assert nothing["points"][0]["scratch"] is None
+    assert _lines_drawn(nothing) == 1
+    assert _lines_drawn(curve) == 2
+
+
+def _lines_drawn(curve) -> int:
+    """How many curves the axes hold, ticks and legend left out."""
+    axes = ElementTree.fromstring(plot([curve]).encode()).find(".//*[@id='axes_1']")
+    return sum(str(child.get("id")).startswith("line2d") for child in axes)
 
 
 def test_from_the_command_line(eaco, profiles, tmp_path):
@@ -108,6 +137,11 @@ def test_from_the_command_line(eaco, profiles, tmp_path):
         (("evaluate", "--samples", "5"), "leave-one-gpu-out"),
         (("evaluate", "--protocol", "leave-one-gpu-out", "--samples", "many"), "--samples"),
         (("evaluate", "--gpu", "t4"), "--gpu"),
+        (("evaluate", "--protocol", "leave-one-gpu-out", "--samples", "5", "--observations", "1"), "--observations"),
+        (
+            ("train", "--from", "eaco", "--gpu", "t4", "--samples", "5", "--protocol", "random"),
+            "--protocol: --protocol with --from",
+        ),
     ],
 )
 def test_a_wrong_call_gets_one_line(eaco, arguments, said):

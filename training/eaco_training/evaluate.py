@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from eaco_datasets.errors import InputError, UnknownNameError
-from eaco_features.examples import TARGETS, Examples, examples_from_profiles
+from eaco_datasets.errors import InputError
+from eaco_features.examples import Examples, examples_from_profiles
 from eaco_features.sets import BoolArray
 from eaco_predictor.targets import target_spec
+from eaco_training.choices import ABLE, checked_target, known_model
 from eaco_training.folds import PROTOCOLS, EvaluationProtocol, RowGroups, protocol
 from eaco_training.metrics import (
     CI_LEVEL,
@@ -116,6 +117,8 @@ class Evaluation:
     ) -> Report:
         at = tested[k]
         answered = np.isfinite(at.bounds.mean)
+        if not answered.any():
+            raise InputError(f"{model} answers no tested row", where="--model", expected=ABLE)
         counted = self._of_provenance(at, COUNTED) & answered
         simulated = self._of_provenance(at, ("simulated",)) & answered
         rows = self._scored(at, self._groups)
@@ -266,14 +269,13 @@ def evaluation_of(
 
     Raises:
         UnknownNameError: the protocol or the target is unknown.
-        InputError: nothing to test, or nothing left to train on.
+        InputError: nothing to test, nothing left to train on, or a ``cold`` target that no graph tells of.
     """
     from eaco_datasets.schema import profiles_sha256
     from eaco_predictor.registry import baselines
 
     protocol(protocol_name)
-    if target not in TARGETS:
-        raise UnknownNameError("target", target, TARGETS, where="--target")
+    checked_target(target, cold=cold)
     return Evaluation(
         examples_from_profiles(profiles, target, cold=cold),
         dataset=dataset,
@@ -285,27 +287,6 @@ def evaluation_of(
         stated={"data_sha256": profiles_sha256(profiles)},
         cold=cold,
     )
-
-
-def models_of(target: str, *, cold: bool = False) -> tuple[str, ...]:
-    """Every model that can predict the target; ``cold``: without a solo profile. Raises ``UnknownNameError``."""
-    from eaco_predictor.registry import model_names
-
-    if target not in TARGETS:
-        raise UnknownNameError("target", target, TARGETS, where="--target")
-    return tuple(model_names(target, cold=cold))
-
-
-def known_model(target: str, model: str | None, *, cold: bool = False) -> str:
-    """The model's name, the target's default for ``None``. Raises ``UnknownNameError``."""
-    from eaco_predictor.registry import default_model
-
-    known = models_of(target, cold=cold)
-    if model is None:
-        return default_model(target, cold=cold)
-    if model not in known:
-        raise UnknownNameError(f"model of {target}", model, known, where="--model")
-    return model
 
 
 def evaluate_observations(

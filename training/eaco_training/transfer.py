@@ -14,6 +14,8 @@ from eaco_features.sets import FloatArray, IntArray
 from eaco_predictor.fitting import training_target
 from eaco_predictor.pipeline import Bounds, TargetPipeline
 from eaco_predictor.registry import default_model
+from eaco_predictor.solo_fill import forget
+from eaco_training.choices import ABLE
 from eaco_training.study import Progress, no_progress
 
 SCHEMA = 1
@@ -38,11 +40,12 @@ def transfer_curve(
     """Leave one GPU type out, give K measurements on it: error of the adapted model and of one trained on them alone.
 
     Samples are nested in K; every K is scored on the same rows, those that the largest K leaves. Families occur on
-    both types: what is new is the GPU.
+    both types: what is new is the GPU. With ``cold`` no solo profile of any job on the new GPU is known: neither of
+    the measured sets nor of the tested ones.
 
     Raises:
         UnknownNameError: no row of that GPU type, or no such model.
-        InputError: nothing to train on without it, or no row left to test.
+        InputError: nothing to train on without it, no row left to test, or none that the model answers.
     """
     if not samples or min(samples) < 0:
         raise InputError(f"{list(samples)} samples", where="--samples", expected="0 or more")
@@ -62,12 +65,13 @@ def transfer_curve(
             expected=f"below {len(new)}",
         )
     name = model or default_model(target, cold=cold)
+    sets = forget(examples.sets, on_it[:, None] & examples.sets.present) if cold else examples.sets
 
     def pipeline(intervals: bool) -> TargetPipeline:
         return TargetPipeline(target, name, seed=seed, cold=cold, intervals=intervals)
 
     progress(f"{gpu}: fit {name} without it", 0, n_draws)
-    carried = pipeline(True).fit(examples.sets.take(source), learned[source])
+    carried = pipeline(True).fit(sets.take(source), learned[source])
     adapted: dict[int, list[dict[str, float]]] = {k: [] for k in samples}
     scratch: dict[int, list[dict[str, float]]] = {k: [] for k in samples if k > 0}
     for draw in range(n_draws):
@@ -76,14 +80,18 @@ def transfer_curve(
         test = np.sort(order[max(samples) :])
         for k in samples:
             chosen = np.sort(order[:k])
-            fitted = carried.adapt(gpu, examples.sets.take(chosen), learned[chosen])
-            adapted[k].append(_figures(fitted.predict(examples.sets.take(test)), examples, learned, test, carried))
+            fitted = carried.adapt(gpu, sets.take(chosen), learned[chosen])
+            figures = _figures(fitted.predict(sets.take(test)), examples, learned, test, carried)
+            if figures is None:
+                raise InputError(f"{name} answers no tested row on {gpu}", where="--model", expected=ABLE)
+            adapted[k].append(figures)
             if k > 0:
                 try:
-                    alone = pipeline(False).fit(examples.sets.take(chosen), learned[chosen])
+                    alone = pipeline(False).fit(sets.take(chosen), learned[chosen])
                 except DataError:  # nothing that the model reads is known of so few
                     continue
-                scratch[k].append(_figures(alone.predict(examples.sets.take(test)), examples, learned, test, carried))
+                figures = _figures(alone.predict(sets.take(test)), examples, learned, test, carried)
+                scratch[k] += [] if figures is None else [figures]
     points = [
         {"samples": k, "adapted": _mean(adapted[k]), "scratch": _mean(scratch.get(k, []), without=("coverage_pct",))}
         for k in samples
@@ -117,7 +125,8 @@ def plot(curves: Sequence[dict[str, Any]]) -> str:
             metric = "mape_pct" if curve["target"] == "epoch_s" else "mae"
             for kind, style in (("adapted", "o-"), ("scratch", "s--")):
                 drawn = [(p["samples"], p[kind][metric]) for p in curve["points"] if p[kind]]
-                axes.plot(*zip(*drawn, strict=True), style, label=kind)
+                if drawn:  # without a measurement there is nothing to train from scratch on
+                    axes.plot(*zip(*drawn, strict=True), style, label=kind)
             axes.set_title(f"{curve['target']}: {', '.join(curve['trained_on'])} to {curve['gpu']}")
             axes.set_xlabel(f"measurements on {curve['gpu']}")
             axes.set_ylabel("MAPE %" if metric == "mape_pct" else "MAE")
@@ -130,8 +139,10 @@ def plot(curves: Sequence[dict[str, Any]]) -> str:
 
 def _figures(
     bounds: Bounds, examples: Examples, learned: FloatArray, test: IntArray, pipeline: TargetPipeline
-) -> dict[str, float]:
+) -> dict[str, float] | None:
     known = np.isfinite(learned[test]) & np.isfinite(bounds.mean)
+    if not known.any():
+        return None
     observed = pipeline.spec.clipped(learned[test])[known]
     error = np.abs(bounds.mean[known] - observed)
     inside = (bounds.lower[known] <= observed) & (observed <= bounds.upper[known])

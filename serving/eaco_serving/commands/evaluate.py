@@ -28,8 +28,9 @@ def evaluate(
         str | None, typer.Option(help="A model, or all of the target's; the best out of sample when not given.")
     ] = None,
     observations: Annotated[
-        str, typer.Option(metavar="K", help="Measurements of held-out work that are given; several: 0,1,2.")
-    ] = "0",
+        str | None,
+        typer.Option(metavar="K", help="Measurements of held-out work that are given; several: 0,1,2.  [default: 0]"),
+    ] = None,
     samples: Annotated[
         str | None,
         typer.Option(
@@ -49,18 +50,25 @@ def evaluate(
     """Measure a model's error on work it has not seen, beside its baselines and its in-sample error."""
     from eaco_datasets.sources import load_dataset
     from eaco_serving.commands import _training as shared
-    from eaco_training.evaluate import evaluation_of, known_model, models_of
+    from eaco_serving.commands._common import say
+    from eaco_training.choices import known_model, models_left_out, models_of
+    from eaco_training.evaluate import evaluation_of
     from eaco_training.folds import protocol as known_protocol
     from eaco_training.report import to_html, to_json, write_text
 
-    ks = shared.parse_observations(observations)
+    ks = shared.parse_observations("0" if observations is None else observations)
     known_protocol(protocol)
     models = models_of(target, cold=cold) if model == "all" else (known_model(target, model, cold=cold),)
     if samples is not None and protocol != "leave-one-gpu-out":
         raise InputError(f"--samples with {protocol}", where="--protocol", expected="leave-one-gpu-out")
     if gpu is not None and samples is None:
         raise InputError("--gpu without --samples", where="--gpu", expected="both")
+    if samples is not None and observations is not None:
+        raise InputError("--observations with --samples", where="--observations", expected="one of them")
     counts = None if samples is None else shared.parse_observations(samples, "--samples")
+    missing = models_left_out(target, cold=cold) if model == "all" else {}
+    if missing:
+        say(f"NOTE {', '.join(missing)} left out: {next(iter(missing.values()))}")
     profiles = load_dataset(dataset, data_dir)
     shared.licence_notice(dataset)
     show: Callable[[dict[str, Any]], None] = shared.print_report

@@ -19,6 +19,8 @@ from eaco_serving.commands._options import (
 
 app = typer.Typer(add_completion=False)
 
+DEFAULT_PROTOCOL = "leave-one-model-out"
+
 
 @app.command()
 def train(
@@ -31,8 +33,12 @@ def train(
     register: Annotated[str | None, typer.Option(metavar="NAME", help="Register the predictor, e.g. as eaco.")] = None,
     promote: Annotated[bool, typer.Option("--promote", help="Make it the champion even where there is one.")] = False,
     protocol: Annotated[
-        str, typer.Option(help="Protocol of the evaluation that is tracked with the run; none leaves it out.")
-    ] = "leave-one-model-out",
+        str | None,
+        typer.Option(
+            help="Protocol of the evaluation that is tracked with the run; none leaves it out.  "
+            f"[default: {DEFAULT_PROTOCOL}]"
+        ),
+    ] = None,
     base: Annotated[
         str | None, typer.Option("--from", metavar="NAME", help="Carry this registered predictor to a new GPU type.")
     ] = None,
@@ -50,22 +56,18 @@ def train(
     from eaco_datasets.sources import load_dataset
     from eaco_serving.commands import _common as common
     from eaco_serving.commands import _training as shared
-    from eaco_training.evaluate import known_model
-    from eaco_training.folds import protocol as known_protocol
-    from eaco_training.registry import checked_name
     from eaco_training.train import adapt
     from eaco_training.train import train as train_predictor
 
-    if protocol != "none":
-        known_protocol(protocol)
-    if model is not None:
-        known_model("relative_speed", model)
-    if register is not None:
-        checked_name(register)
+    _refuse_unknown(protocol, model, register)
     if len({base is None, gpu is None, samples is None}) > 1:
         raise InputError("some of --from, --gpu and --samples", where="train", expected="all three, or none")
     if base is not None and model is not None:
         raise InputError("--model with --from", where="--model", expected="one of them: the algorithm stays")
+    if base is not None and protocol not in (None, "none"):
+        raise InputError("--protocol with --from", where="--protocol", expected="one of them: nothing is evaluated")
+    if promote and register is None:
+        raise InputError("--promote without --register", where="--promote", expected="both")
     profiles = load_dataset(dataset, data_dir)
     shared.licence_notice(dataset)
     kept: dict[str, Any] = {
@@ -80,7 +82,7 @@ def train(
         if base is not None and gpu is not None and samples is not None:
             result = adapt(profiles, base=base, gpu=gpu_slug(gpu), samples=samples, **kept)
         else:
-            under = None if protocol == "none" else protocol
+            under = None if protocol == "none" else protocol or DEFAULT_PROTOCOL
             result = train_predictor(profiles, model=model, evaluate_under=under, progress=progress, **kept)
     info = result.predictor.info
     common.notice(info.provenance)
@@ -102,3 +104,17 @@ def train(
         typer.echo(f"predictor {info.version} ({info.model}) from {info.n_rows} rows of {dataset}; run {result.run_id}")
         if register:
             typer.echo(f"registered as {register} version {result.version}, {result.alias}")
+
+
+def _refuse_unknown(protocol: str | None, model: str | None, register: str | None) -> None:
+    """Raises ``InputError`` for a name that nobody knows, before anything is read or trained."""
+    from eaco_training.choices import known_model
+    from eaco_training.folds import protocol as known_protocol
+    from eaco_training.registry import checked_name
+
+    if protocol is not None and protocol != "none":
+        known_protocol(protocol)
+    if model is not None:
+        known_model("relative_speed", model)
+    if register is not None:
+        checked_name(register)
