@@ -2,7 +2,7 @@
 
     EACO_DATA_DIR=/path/to/data python docs/make_evaluation.py
 
-Takes about half an hour on two cores, most of it the graph neural network's. What is done is kept in a folder, under
+Most of the time goes to the graph neural network. What is done is kept in a folder, under
 a hash of the code, the libraries and the data: a run that was stopped goes on where it was, and nothing of older code
 is taken. Same data, same versions, same seed: same tables.
 """
