@@ -40,6 +40,8 @@ needs_data = pytest.mark.skipif(DATA is None, reason="EACO_DATA_DIR names no fol
         ("BERT", "SQuAD", "bert-base"),
         ("bert-large-uncased", "squad", "bert-large"),
         ("MobileNetV3", "ImageNet", "mobilenetv3"),
+        ("mobilenet_v3_small", "ImageNet", "mobilenetv3"),
+        ("MobileNetV3-Large", "ImageNet", "mobilenetv3-large"),
         ("mobilenet_v2", None, "mobilenetv2"),
         ("EfficientNet", "CIFAR-10", "efficientnet-b0"),
         ("My Own Net!", None, "my-own-net"),
@@ -54,7 +56,7 @@ def test_depths_are_families_and_share_a_group() -> None:
     assert (
         names.family_group("resnet18") == names.family_group("resnet50") == names.family_group("resnet20") == "resnet"
     )
-    assert names.family_group("mobilenetv2") == names.family_group("mobilenetv3") == "mobilenet"
+    assert {names.family_group(f"mobilenet{form}") for form in ("v2", "v3", "v3-large")} == {"mobilenet"}
     assert names.family_group("vgg-cifar") == names.family_group("vgg16") == "vgg"
     assert names.family_group("dcgan") == "dcgan" != names.family_group("cyclegan")
     assert names.family_group("transformer") == "transformer"

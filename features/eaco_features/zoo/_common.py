@@ -53,6 +53,11 @@ def sgd(parameters: Iterator[nn.Parameter]) -> Optimizer:
     return SGD(parameters, lr=0.01, momentum=0.9, weight_decay=1e-4)
 
 
+def plain_sgd(parameters: Iterator[nn.Parameter]) -> Optimizer:
+    """SGD without momentum or weight decay, as Lucid's ImageNet jobs (ASPLOS'23 artifact) are trained."""
+    return SGD(parameters, lr=0.01)
+
+
 def adam(parameters: Iterator[nn.Parameter]) -> Optimizer:
     """Adam with its usual rate."""
     return Adam(parameters, lr=1e-3)
@@ -123,11 +128,12 @@ def conv_norm(
     *,
     stride: int = 1,
     groups: int = 1,
+    bias: bool = False,
     activation: MakeModule | None = relu,
 ) -> nn.Sequential:
     """Convolution that keeps the size (but for its stride), batch norm and, unless None, an activation."""
     layers: list[nn.Module] = [
-        nn.Conv2d(n_in, n_out, kernel, stride=stride, padding=kernel // 2, groups=groups, bias=False),
+        nn.Conv2d(n_in, n_out, kernel, stride=stride, padding=kernel // 2, groups=groups, bias=bias),
         nn.BatchNorm2d(n_out),
     ]
     if activation is not None:

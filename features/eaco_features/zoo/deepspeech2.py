@@ -2,20 +2,13 @@
 
 The sizes are those of the public PyTorch program (800 units, the two directions added, 29 characters, 161 frequencies
 every 10 ms), not the paper's larger models.
-
-CTC needs care under fake tensors: PyTorch gives ``aten::_ctc_loss`` no shape rule, so recording it stops with
-``DynamicOutputShapeException``. It is wrapped here in an operator of its own, ``eaco::ctc_loss``, that computes exactly
-PyTorch's loss and states its shapes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-from typing import Any
-
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from eaco_features.graphs.job import TrainingJob
 from eaco_features.zoo._sequences import checked_batch_size, descend
@@ -75,63 +68,11 @@ def build_deepspeech2(batch_size: int, frames: int = FRAMES) -> TrainingJob:
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     spectrogram = torch.randn(batch_size, 1, FREQUENCIES, frames)
     characters = torch.randint(1, CHARACTERS, (batch_size, int(frames * CHARACTERS_PER_FRAME)))
+    lengths = torch.full((batch_size,), characters.shape[1])
 
     def step() -> Tensor:
-        return descend(mean_ctc_loss(model(spectrogram), characters), optimizer, clip_norm=400.0)
+        output = model(spectrogram)
+        columns = torch.full((batch_size,), output.shape[0])
+        return descend(functional.ctc_loss(output, characters, columns, lengths), optimizer, clip_norm=400.0)
 
     return TrainingJob(step=step, modules=(model,), optimizers=(optimizer,))
-
-
-def mean_ctc_loss(log_probabilities: Tensor, targets: Tensor) -> Tensor:
-    """CTC loss per target character, averaged over the batch; every sequence is full length, class 0 is blank.
-
-    Args:
-        log_probabilities: ``(frames, batch, classes)``.
-        targets: ``(batch, characters)`` class ids, without blanks.
-    """
-    losses, _ = _ctc_operator()(log_probabilities, targets)
-    return losses.mean() / targets.shape[1]
-
-
-@cache
-def _ctc_operator() -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """``eaco::ctc_loss``: losses ``(batch,)`` and the ``(batch, frames, 2 characters + 1)`` alphas of its backward."""
-
-    @torch.library.custom_op("eaco::ctc_loss", mutates_args=())
-    def ctc_loss(log_probabilities: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        frames, characters = _lengths(log_probabilities, targets)
-        losses, log_alpha = torch.ops.aten._ctc_loss(log_probabilities, targets, frames, characters, 0, False)
-        return losses, log_alpha
-
-    @ctc_loss.register_fake
-    def _(log_probabilities: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        frames, batch, _ = log_probabilities.shape
-        alphas = log_probabilities.new_empty((batch, frames, 2 * targets.shape[1] + 1))
-        return log_probabilities.new_empty((batch,)), alphas
-
-    @torch.library.custom_op("eaco::ctc_loss_backward", mutates_args=())
-    def ctc_loss_backward(
-        gradient: Tensor, log_probabilities: Tensor, targets: Tensor, losses: Tensor, log_alpha: Tensor
-    ) -> Tensor:
-        frames, characters = _lengths(log_probabilities, targets)
-        arguments = (gradient, log_probabilities, targets, frames, characters, losses, log_alpha, 0, False)
-        propagated: Tensor = torch.ops.aten._ctc_loss_backward(*arguments)
-        return propagated
-
-    @ctc_loss_backward.register_fake
-    def _(_gradient: Tensor, log_probabilities: Tensor, *_saved: Tensor) -> Tensor:
-        return torch.empty_like(log_probabilities)
-
-    def keep(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
-        ctx.save_for_backward(*inputs, *output)
-
-    def backward(ctx: Any, gradient: Tensor, _alpha_gradient: Tensor) -> tuple[Tensor, None]:
-        return ctc_loss_backward(gradient.contiguous(), *ctx.saved_tensors), None
-
-    ctc_loss.register_autograd(backward, setup_context=keep)
-    return ctc_loss
-
-
-def _lengths(log_probabilities: Tensor, targets: Tensor) -> tuple[list[int], list[int]]:
-    frames, batch, _ = log_probabilities.shape
-    return [frames] * batch, [targets.shape[1]] * batch

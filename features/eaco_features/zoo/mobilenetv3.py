@@ -1,4 +1,4 @@
-"""MobileNetV3-Large (Howard et al. 2019, arXiv 1905.02244)."""
+"""MobileNetV3, Large and Small (Howard et al. 2019, arXiv 1905.02244). Lucid's ``MobileNetV3`` is the Small one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from eaco_features.zoo._common import (
     SqueezeExcite,
     classification_job,
     conv_norm,
+    plain_sgd,
     relu,
 )
 
+_Block = tuple[int, int, int, bool, bool, int]
 # Table 1 of the paper: (kernel, expanded channels, channels out, gated, hard swish, stride).
-_BLOCKS = (
+_LARGE: tuple[_Block, ...] = (
     (3, 16, 16, False, False, 1),
     (3, 64, 24, False, False, 2),
     (3, 72, 24, False, False, 1),
@@ -32,7 +34,21 @@ _BLOCKS = (
     (5, 960, 160, True, True, 1),
     (5, 960, 160, True, True, 1),
 )
-_N_STEM, _N_LAST, _N_HIDDEN = 16, 960, 1280
+# Table 2 of the paper, in the same order.
+_SMALL: tuple[_Block, ...] = (
+    (3, 16, 16, True, False, 2),
+    (3, 72, 24, False, False, 2),
+    (3, 88, 24, False, False, 1),
+    (5, 96, 40, True, True, 2),
+    (5, 240, 40, True, True, 1),
+    (5, 240, 40, True, True, 1),
+    (5, 120, 48, True, True, 1),
+    (5, 144, 48, True, True, 1),
+    (5, 288, 96, True, True, 2),
+    (5, 576, 96, True, True, 1),
+    (5, 576, 96, True, True, 1),
+)
+_N_STEM = 16
 
 
 def _hard_swish() -> nn.Module:
@@ -49,11 +65,10 @@ def _to_multiple_of_8(channels: float) -> int:
     return rounded + 8 if rounded < 0.9 * channels else rounded
 
 
-def mobilenetv3_large(n_classes: int = 1000) -> nn.Sequential:
-    """The network, for images ``(n, 3, 224, 224)``."""
+def _mobilenetv3(blocks: tuple[_Block, ...], n_last: int, n_hidden: int, n_classes: int) -> nn.Sequential:
     layers: list[nn.Module] = [conv_norm(3, _N_STEM, 3, stride=2, activation=_hard_swish)]
     n_in = _N_STEM
-    for kernel, n_expanded, n_out, gated, swish, stride in _BLOCKS:
+    for kernel, n_expanded, n_out, gated, swish, stride in blocks:
         gate = SqueezeExcite(n_expanded, _to_multiple_of_8(n_expanded / 4), relu, _hard_sigmoid) if gated else None
         activation = _hard_swish if swish else relu
         layers.append(
@@ -62,13 +77,28 @@ def mobilenetv3_large(n_classes: int = 1000) -> nn.Sequential:
         n_in = n_out
     return nn.Sequential(
         *layers,
-        conv_norm(n_in, _N_LAST, activation=_hard_swish),
+        conv_norm(n_in, n_last, activation=_hard_swish),
         *(nn.AdaptiveAvgPool2d(1), nn.Flatten()),
-        *(nn.Linear(_N_LAST, _N_HIDDEN), _hard_swish(), nn.Dropout(0.2)),
-        nn.Linear(_N_HIDDEN, n_classes),
+        *(nn.Linear(n_last, n_hidden), _hard_swish(), nn.Dropout(0.2)),
+        nn.Linear(n_hidden, n_classes),
     )
 
 
-def build_mobilenetv3_imagenet(batch_size: int) -> TrainingJob:
+def mobilenetv3_large(n_classes: int = 1000) -> nn.Sequential:
+    """The Large network, for images ``(n, 3, 224, 224)``."""
+    return _mobilenetv3(_LARGE, 960, 1280, n_classes)
+
+
+def mobilenetv3_small(n_classes: int = 1000) -> nn.Sequential:
+    """The Small network, for images ``(n, 3, 224, 224)``."""
+    return _mobilenetv3(_SMALL, 576, 1024, n_classes)
+
+
+def build_mobilenetv3_large_imagenet(batch_size: int) -> TrainingJob:
     """MobileNetV3-Large on ImageNet with SGD."""
     return classification_job(batch_size, IMAGENET, mobilenetv3_large)
+
+
+def build_mobilenetv3_imagenet(batch_size: int) -> TrainingJob:
+    """MobileNetV3-Small on ImageNet with plain SGD, the job that Lucid measured."""
+    return classification_job(batch_size, IMAGENET, mobilenetv3_small, plain_sgd)

@@ -122,3 +122,15 @@ def test_reading_the_catalogue_does_not_import_torch() -> None:
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_lucids_mobilenet_is_the_small_one_and_the_large_one_is_another_family() -> None:
+    """Torchvision's documentation: 2,542,856 parameters (Small), 5,483,032 (Large)."""
+    counts = {
+        name: reference_of(family_of(name)) for name in ("MobileNetV3", "mobilenet_v3_small", "mobilenet_v3_large")
+    }
+    assert {name: job and job.parameters.value for name, job in counts.items()} == {
+        "MobileNetV3": 2_542_856,
+        "mobilenet_v3_small": 2_542_856,
+        "mobilenet_v3_large": 5_483_032,
+    }

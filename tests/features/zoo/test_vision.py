@@ -99,8 +99,11 @@ def test_fake_steps_train_every_parameter_on_batches_of_the_size_asked_for(name:
         assert loss.shape == ()
         assert set(seen) == {batch_size}
         assert all(p.grad is not None for module in job.modules for p in module.parameters())
-        stepped = sum(len(optimizer.state) for optimizer in job.optimizers)
-        assert stepped == sum(len(list(module.parameters())) for module in job.modules)
+        groups = [group for optimizer in job.optimizers for group in optimizer.param_groups]
+        assert sum(len(group["params"]) for group in groups) == sum(len(list(m.parameters())) for m in job.modules)
+        for optimizer in job.optimizers:
+            keeps_state = optimizer.defaults.get("momentum") != 0
+            assert len(optimizer.state) == keeps_state * sum(len(g["params"]) for g in optimizer.param_groups)
 
 
 @every_job
@@ -281,20 +284,41 @@ def efficientnet_sum() -> LayerSum:
 
 def shufflenetv2_sum() -> LayerSum:
     total, n_in = LayerSum(), 24
-    total.conv(3, 24, 3, 32)
+    total.conv(3, 24, 3, 32, extra=3)
     for n_out, n_units, side in ((116, 4, 16), (232, 8, 8), (464, 4, 4)):
         half = n_out // 2
-        total.conv(n_in, n_in, 3, side, groups=n_in)
-        total.conv(n_in, half, 1, side)
-        total.conv(n_in, half, 1, 2 * side)
-        for unit in range(n_units):
-            if unit > 0:
-                total.conv(half, half, 1, side)
-            total.conv(half, half, 3, side, groups=half)
-            total.conv(half, half, 1, side)
+        total.conv(n_in, n_in, 3, side, groups=n_in, extra=3)  # short branch
+        total.conv(n_in, half, 1, side, extra=3)
+        total.conv(n_in, n_in, 1, 2 * side, extra=3)
+        total.conv(n_in, n_in, 3, side, groups=n_in, extra=3)
+        total.conv(n_in, half, 1, side, extra=3)
+        for _ in range(n_units - 1):
+            total.conv(half, half, 1, side, extra=3)
+            total.conv(half, half, 3, side, groups=half, extra=3)
+            total.conv(half, half, 1, side, extra=3)
         n_in = n_out
-    total.conv(464, 1024, 1, 4)
+    total.conv(464, 1024, 1, 4, extra=3)
     total.conv(1024, 100, 1, 1, extra=1)
+    return total
+
+
+def cyclegan_generator_sum() -> LayerSum:
+    total = LayerSum()
+    total.conv(3, 64, 7, 256, extra=1)
+    total.conv(64, 128, 3, 128, extra=1)
+    for n_in in (128, *[256] * 18):
+        total.conv(n_in, 256, 3, 64, extra=1)
+    total.conv(256, 128, 3, 128, extra=1)
+    total.conv(128, 64, 3, 256, extra=1)
+    total.conv(64, 3, 7, 256, extra=1)
+    return total
+
+
+def cyclegan_discriminator_sum() -> LayerSum:
+    total, n_in = LayerSum(), 3
+    for n_out, side in ((64, 128), (128, 64), (256, 32), (512, 16), (1, 16)):
+        total.conv(n_in, n_out, 4, side, extra=1)
+        n_in = n_out
     return total
 
 
@@ -314,6 +338,15 @@ def test_stated_figures_of_small_image_forms_follow_from_their_layers(
     total = derive()
     assert JOBS[name]["parameters"]["value"] == total.parameters
     assert JOBS[name]["forward_macs"]["value"] == total.macs
+
+
+def test_cyclegan_follows_from_its_layers() -> None:
+    make, judge = cyclegan_generator_sum(), cyclegan_discriminator_sum()
+    entry = JOBS["cyclegan-monet2photo"]
+    assert entry["parameters"]["value"] == 2 * (make.parameters + judge.parameters)
+    assert make.macs == pytest.approx(entry["forward_macs"]["value"], rel=TOLERANCE)
+    _, job = fake_job("cyclegan-monet2photo")
+    assert [n_parameters(module) for module in job.modules] == [make.parameters] * 2 + [judge.parameters] * 2
 
 
 # Building blocks.
