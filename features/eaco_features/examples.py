@@ -13,7 +13,7 @@ from eaco_datasets.errors import DataError, UnknownNameError
 from eaco_datasets.gpus import gpu_specs
 from eaco_datasets.types import MAX_JOBS, PRECISIONS, SHARING_MODES
 from eaco_features.sets import SOLO_FIELDS, BoolArray, ConfigKey, FloatArray, IntArray, SetBatch
-from eaco_features.zoo.catalogue import reference_of
+from eaco_features.zoo.catalogue import epoch_samples
 
 _ROLES = {
     "relative_speed": ("colocated",),
@@ -150,10 +150,8 @@ def best_provenance(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 def _epoch_s(rows: pd.DataFrame) -> pd.Series[float]:
     """Measured epoch times, and where there is none the data set's size over the throughput; NaN where unknown."""
     keys = list(zip(rows["family"], rows["dataset"], strict=True))
-    size_of = {
-        key: job.samples_per_epoch for key in dict.fromkeys(keys) if (job := reference_of(key[0], key[1] or None))
-    }
-    sizes = np.array([size_of.get(key) or np.nan for key in keys])
+    size_of = {(family, dataset): epoch_samples(family, dataset or None) for family, dataset in dict.fromkeys(keys)}
+    sizes = np.array([size_of[key] or np.nan for key in keys])
     measured = rows["epoch_s"].to_numpy(dtype=float, na_value=np.nan)
     derived = sizes / rows["throughput_samples_s"].to_numpy(dtype=float, na_value=np.nan)
     return pd.Series(np.where(np.isnan(measured), derived, measured), index=rows.index)

@@ -45,7 +45,7 @@ def graph_matrix(sets: SetBatch) -> FloatArray:
     host_s = roofline.launches * HOST_S_PER_KERNEL
     kernel_s = roofline.busy_s / roofline.launches
     duty = roofline.busy_s / (roofline.busy_s + host_s)
-    step_s = sets.batch_size * sets.num_gpus[:, None] / sets.solo_of("throughput_samples_s")
+    step_s = sets.solo_step_s()
     measured_kernel_s = sets.solo_of("gpu_util_pct") / 100.0 * step_s / roofline.launches
     with np.errstate(divide="ignore"):
         columns = (

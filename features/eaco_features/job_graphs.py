@@ -14,7 +14,7 @@ from eaco_datasets.types import GpuSpec, Precision
 from eaco_features.graphs.graph import ModelGraph
 from eaco_features.graphs.summary import GRAPH_FEATURES, graph_features, roofline_parts
 from eaco_features.sets import ConfigKey, FloatArray, SetBatch
-from eaco_features.zoo.catalogue import ReferenceJob, reference_of
+from eaco_features.zoo.catalogue import ReferenceJob, epoch_samples, reference_of
 from eaco_features.zoo.recorded import catalogue_graph
 
 
@@ -43,6 +43,7 @@ class GraphBook:
 CATALOGUE = GraphBook()
 
 _reference = lru_cache(maxsize=4096)(lambda family, dataset: reference_of(family, dataset or None))
+_epoch_samples = lru_cache(maxsize=4096)(lambda family, dataset: epoch_samples(family, dataset or None))
 
 
 def book_of(sets: SetBatch) -> GraphBook:
@@ -108,16 +109,17 @@ def graphs_of(sets: SetBatch) -> Iterator[tuple[int, ModelGraph]]:
 def steps_per_epoch(sets: SetBatch) -> FloatArray:
     """Steps in one pass over the training data ``(n_sets, MAX_JOBS)``, not rounded; NaN where its size is unknown.
 
-    The size is the caller's (``SetBatch.samples_per_epoch``), else that of the catalogue's reference job.
+    The size is the caller's (``SetBatch.samples_per_epoch``), else that of the catalogue's reference job; without a
+    stated dataset only where it is one and the same for the family.
     """
     book = book_of(sets)
     sizes = np.full(len(sets.configs) + 1, np.nan)
     for code, config in enumerate(sets.configs):
-        reference = book.reference(config)
-        if reference is not None and reference.samples_per_epoch is not None:
-            sizes[code] = reference.samples_per_epoch
+        size = None if config.family in book.registered else _epoch_samples(config.family, config.dataset)
+        if size is not None:
+            sizes[code] = size
     samples = np.where(np.isnan(sets.samples_per_epoch), sizes[sets.config], sets.samples_per_epoch)
-    steps: FloatArray = samples / (sets.batch_size * sets.num_gpus[:, None])
+    steps: FloatArray = samples / sets.samples_per_step
     return steps
 
 

@@ -37,7 +37,7 @@ def feature_matrix(sets: SetBatch) -> FloatArray:
     present = sets.present
     util, mem_util = sets.solo_of("gpu_util_pct"), sets.solo_of("mem_util_pct")
     mem_share = sets.solo_of("mem_mib") / gpu["memory_mib"][:, None]
-    step_ms = 1e3 * sets.batch_size * sets.num_gpus[:, None] / sets.solo_of("throughput_samples_s")
+    step_ms = 1e3 * sets.solo_step_s()
     mode = np.where(sets.sharing_mode == _UNKNOWN_MODE, np.nan, sets.sharing_mode == _MPS)
     per_job = {
         "own_gpu_util_pct": util,

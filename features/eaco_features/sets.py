@@ -95,6 +95,17 @@ class SetBatch:
         """Jobs in each set ``(n_sets,)``."""
         return np.asarray(self.present.sum(axis=1), dtype=np.int64)
 
+    @cached_property
+    def samples_per_step(self) -> FloatArray:
+        """Samples of a step over all the GPUs of a job ``(n_sets, MAX_JOBS)``; the batch size is one GPU's."""
+        samples: FloatArray = self.batch_size * self.num_gpus[:, None]
+        return samples
+
+    def solo_step_s(self) -> FloatArray:
+        """Step time alone by the throughput of the solo profile ``(n_sets, MAX_JOBS)``; NaN where it is unknown."""
+        step_s: FloatArray = self.samples_per_step / self.solo_of("throughput_samples_s")
+        return step_s
+
     def solo_of(self, field: str) -> FloatArray:
         """One solo-profile column ``(n_sets, MAX_JOBS)``, a name of ``SOLO_FIELDS``."""
         return self.solo[:, :, SOLO_FIELDS.index(field)]

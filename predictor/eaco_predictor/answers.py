@@ -12,7 +12,7 @@ from eaco_datasets.physics import fan_power_w
 from eaco_datasets.types import MAX_JOBS, CoLocation, Job, NodeSpec
 from eaco_predictor.distance import N_NEAREST
 from eaco_predictor.intervals import miss_probability
-from eaco_predictor.prediction import Estimate, JobPrediction, SetPrediction
+from eaco_predictor.prediction import Estimate, JobPrediction, SetPrediction, SoloSource
 
 if TYPE_CHECKING:
     from eaco_predictor.pipeline import Bounds
@@ -50,6 +50,7 @@ def answer(
         for colocation, solo in zip(sets, solo_epoch_s, strict=True)
     ]
     miss = _miss_probabilities(needed, columns.pace)
+    predicted = columns.cold.tolist()
     answers = []
     for i, colocation in enumerate(sets):
         nearest = _nearest(near[first_row[i] : first_row[i + 1]], families)
@@ -57,7 +58,9 @@ def answer(
         if reasons[i] is not None:
             answers.append(_abstained(reasons[i], distant[i], nearest, version, shares))
             continue
-        jobs = tuple(map(_job, colocation.jobs, speed[i], pace[i], solo_epoch_s[i], miss[i]))
+        jobs = tuple(
+            map(_job, colocation.jobs, speed[i], pace[i], zip(solo_epoch_s[i], predicted[i], strict=False), miss[i])
+        )
         gpu_power = _estimate(power[i])
         answers.append(
             SetPrediction(
@@ -122,16 +125,23 @@ def _solo_epoch_s(job: Job, epoch_s: float, throughput_samples_s: float) -> floa
     return None if isnan(epoch_s) else epoch_s
 
 
-def _job(job: Job, speed: Triple, pace: Triple, solo_epoch_s: float | None, miss: float) -> JobPrediction:
-    """Times are solo time / pace, so the fastest pace bounds them from below."""
+def _job(job: Job, speed: Triple, pace: Triple, solo: tuple[float | None, bool], miss: float) -> JobPrediction:
+    """Times are solo time / pace, so the fastest pace bounds them from below; unknown where the pace's bounds are.
+
+    ``solo`` is the solo epoch time and whether the solo profile was predicted.
+    """
+    solo_epoch_s, predicted = solo
+    measured: SoloSource = "measured" if job.solo.gpu_util_pct is None else "stated"
     mean, lower, upper = pace
     epoch = jct = None
-    if solo_epoch_s is not None:
+    if solo_epoch_s is not None and not isnan(lower):
         epoch = Estimate(solo_epoch_s / mean, solo_epoch_s / upper, solo_epoch_s / lower)
         if job.remaining_epochs is not None:
             left = job.remaining_epochs
             jct = Estimate(left * epoch.mean, left * epoch.lower, left * epoch.upper)
-    return JobPrediction(job.job_id, Estimate(*speed), epoch, jct, None if isnan(miss) else miss)
+    return JobPrediction(
+        job.job_id, Estimate(*speed), epoch, jct, None if isnan(miss) else miss, "predicted" if predicted else measured
+    )
 
 
 def _needed_speed(job: Job, solo_epoch_s: float | None) -> float:

@@ -104,7 +104,7 @@ def out_of_distribution(distance: FloatArray) -> FloatArray:
 
 def _profiles(sets: SetBatch) -> FloatArray:
     memory_mib = gpu_columns(sets)["memory_mib"][:, None]
-    step_s = sets.batch_size * sets.num_gpus[:, None] / sets.solo_of("throughput_samples_s")
+    step_s = sets.solo_step_s()
     columns = (
         sets.solo_of("gpu_util_pct"),
         sets.solo_of("mem_util_pct"),

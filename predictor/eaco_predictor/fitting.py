@@ -18,7 +18,7 @@ from eaco_features.schema import FEATURE_SCHEMA_VERSION
 from eaco_features.sets import FloatArray
 from eaco_predictor.distance import TrainingJobs
 from eaco_predictor.pipeline import TargetPipeline
-from eaco_predictor.predictor import Parts, Predictor, PredictorInfo
+from eaco_predictor.predictor import COLD, Parts, Predictor, PredictorInfo
 from eaco_predictor.registry import default_model
 from eaco_predictor.set_power import SetPower, provenance_shares
 from eaco_predictor.solo_fill import SoloFill
@@ -30,9 +30,6 @@ LIBRARIES = ("eaco", "numpy", "scipy", "scikit-learn", "lightgbm", "pandas")
 
 NETWORK_LIBRARIES = ("torch", "torch-geometric")
 """Those of a predictor with the graph neural network too."""
-
-COLD: tuple[str, ...] = ("epoch_s", "mem_mib", "gpu_util_pct")
-"""What is predicted of a job alone when only its graph is known, each with its doubt."""
 
 UNTRAINED: tuple[str, ...] = ("imputed",)
 """Provenances that never train a model: nobody measured them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
-from typing import NamedTuple, Protocol, Self, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -59,9 +59,16 @@ class ObservingModel(Protocol):
 
 @runtime_checkable
 class AdaptableModel(Protocol):
-    """A model that carries over to another GPU type by itself, better than by a head on its errors."""
+    """A model that learns another GPU type by itself: a copy that answers for other types as before."""
 
-    def adapt(self, sets: SetBatch, target: FloatArray) -> TargetModel: ...
+    def adapt(self, gpu: str, sets: SetBatch, target: FloatArray) -> TargetModel: ...
+
+
+@runtime_checkable
+class ReadsGraphs(Protocol):
+    """A model that knows what a solo profile lacks; a predicted profile would only hide what is measured."""
+
+    embeds_graphs: ClassVar[bool]
 
 
 class TargetPipeline:
@@ -75,18 +82,25 @@ class TargetPipeline:
             not predict out of family by itself). Without, both bounds are the mean and observations correct nothing.
         cold: for jobs of which nothing but the graph is known. What is learned from are the training jobs as if they
             were such, so that the model and its interval know how wrong a predicted solo profile is.
-
-    For relative speed, what is unknown of a job's solo profile is predicted from its graph (``SoloFill``), in training
-    as in use.
+        fill: for relative speed, predict what is unknown of a job's solo profile from its graph (``SoloFill``), in
+            training as in use. Not for a model that reads graphs itself (``ReadsGraphs``).
     """
 
     def __init__(
-        self, target: str, model: str | None = None, *, seed: int = 0, intervals: bool = True, cold: bool = False
+        self,
+        target: str,
+        model: str | None = None,
+        *,
+        seed: int = 0,
+        intervals: bool = True,
+        cold: bool = False,
+        fill: bool = True,
     ) -> None:
         self.spec, self.cold = target_spec(target), cold
         self.model_name = model or default_model(target)
         self.seed, self.intervals = seed, intervals
         self.model: TargetModel = self._make()
+        self._fills = fill and target == "relative_speed" and not isinstance(self.model, ReadsGraphs)
         self._interval = self._observed_interval = Interval(0.0, 0.0)
         self._spread = Spread(1e-9, 1.0)
         self._corrections: Mapping[JobKey, Correction] = {}
@@ -103,11 +117,11 @@ class TargetPipeline:
             DataError: no target is known, or none of the known ones can be predicted.
         """
         known_targets(sets, target)
-        if self.spec.name == "relative_speed":
+        if self._fills:
             self._fill = SoloFill().fit(sets)
-            if self.cold:
-                sets, target = each_cold(sets, target)
-            sets = self._fill.fill(sets)
+        if self.cold and self.spec.name == "relative_speed":
+            sets, target = each_cold(sets, target, fill=self._fills)
+        sets = self._filled(sets)
         known, clipped = known_targets(sets, target), self.spec.clipped(target)
         self.model.fit(sets, clipped)
         self._fitted = True
@@ -123,20 +137,12 @@ class TargetPipeline:
         """
         self._needs_fit()
         sets = self._filled(sets)
-        mean = self.model.predict(sets)
-        scale = self._scale(mean)
-        certain = (sets.n_jobs == 1)[:, None] & self._sure_alone
-        factor = np.ones(mean.shape)
-        if self._head is not None:
-            shift, factor = self._head.shift(sets)
-            shifted = self._unlinked(self._linked(mean) + shift * scale)
-            mean = np.where(certain, mean, self.spec.limit(sets, shifted))
+        mean, scale, factor = self._uncorrected(sets)
         if self._corrections:
             shift, narrower = per_job(sets, self._corrections, self._spread)
             factor = factor * narrower
-            shifted = self._unlinked(self._linked(mean) + shift * scale)
-            mean = np.where(certain, mean, self.spec.limit(sets, shifted))
-        factor = np.where(certain, 0.0, factor)
+            mean = self._shifted(sets, mean, shift * scale)
+        factor = np.where(self._certain(sets), 0.0, factor)
         interval = self._observed_interval if self._observed else self._interval
         lower, upper = map(self._unlinked, interval.bounds(self._linked(mean), scale, factor))
         return Bounds(
@@ -155,9 +161,9 @@ class TargetPipeline:
         if isinstance(self.model, ObservingModel):
             observed.model, observed._observed = self.model.observe(sets, target), True
             return observed
-        mean = self.predict(sets).mean if self._head is not None else self.model.predict(sets)
+        mean, scale, _ = self._uncorrected(sets)
         known = sets.present & np.isfinite(target) & np.isfinite(mean)
-        error = (self._linked(self.spec.clipped(target)) - self._linked(mean)) / self._scale(mean)
+        error = (self._linked(self.spec.clipped(target)) - self._linked(mean)) / scale
         observed._corrections = corrections(sets, error, known, self._spread, self._corrections)
         return observed
 
@@ -179,13 +185,31 @@ class TargetPipeline:
             return self
         adapted, clipped = copy(self), self.spec.clipped(target)
         if isinstance(self.model, AdaptableModel):
-            adapted.model = self.model.adapt(sets, np.where(known, clipped, np.nan))
+            adapted.model = self.model.adapt(gpu, sets, np.where(known, clipped, np.nan))
             return adapted
         if self._scaler is None:
             raise NotReadyError(f"the {self.spec.name} pipeline was fitted without intervals, which a head is based on")
         error = (self._linked(clipped) - self._linked(mean)) / self._scale(mean)
         adapted._head = GpuHead(gpu, self._spread, self._scaler).fit(sets, error, known)
         return adapted
+
+    def _uncorrected(self, sets: SetBatch) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Mean before observations, the scale of its error, and the width factor ``(n_sets, MAX_JOBS)``."""
+        mean = self.model.predict(sets)
+        scale = self._scale(mean)
+        if self._head is None:
+            return mean, scale, np.ones(mean.shape)
+        shift, factor = self._head.shift(sets)
+        return self._shifted(sets, mean, shift * scale), scale, factor
+
+    def _shifted(self, sets: SetBatch, mean: FloatArray, shift: FloatArray) -> FloatArray:
+        """The mean shifted where it is not certain, within the physical limits."""
+        shifted = self.spec.limit(sets, self._unlinked(self._linked(mean) + shift))
+        return np.where(self._certain(sets), mean, shifted)
+
+    def _certain(self, sets: SetBatch) -> BoolArray:
+        certain: BoolArray = (sets.n_jobs == 1)[:, None] & self._sure_alone
+        return certain
 
     def _filled(self, sets: SetBatch) -> SetBatch:
         return sets if self._fill is None else self._fill.fill(sets)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from eaco_datasets.types import CoLocation
 
 SCHEMA_VERSION = 1
+SoloSource = Literal["stated", "measured", "predicted"]
 INTERVAL_LEVEL = 0.9
 
 
@@ -22,13 +23,18 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobPrediction:
-    """One job of a set. ``None`` is unknown (no solo epoch time, no remaining epochs, no deadline)."""
+    """One job of a set. ``None`` is unknown (no solo epoch time, no remaining epochs, no deadline).
+
+    ``solo_profile`` says where the solo profile that the answer rests on is from: the caller, a measurement of this
+    config on this GPU type, or a prediction from the model graph.
+    """
 
     job_id: str | None
     relative_speed: Estimate
     epoch_s: Estimate | None
     jct_s: Estimate | None
     deadline_miss_probability: float | None
+    solo_profile: SoloSource = "stated"
 
 
 @dataclass(frozen=True, slots=True)

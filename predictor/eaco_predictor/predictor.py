@@ -31,6 +31,13 @@ from eaco_predictor.solos import SoloTable
 
 _MODEL_FILE, _MANIFEST_FILE = "predictor.joblib", "manifest.json"
 
+PARTS_VERSION = 2
+"""Raised whenever ``Parts``, or what is inside it, changes so that a file of before would not answer as trained."""
+
+
+COLD: tuple[str, ...] = ("epoch_s", "mem_mib", "gpu_util_pct")
+"""What is predicted of a job alone when only its graph is known, each with its doubt."""
+
 
 @dataclass(frozen=True)
 class PredictorInfo:
@@ -59,7 +66,8 @@ class Columns(NamedTuple):
 
     ``relative_speed`` is ``(n_sets, MAX_JOBS)``, the rest ``(n_sets,)``; NaN is unknown. ``nearest`` holds, for each
     job in the order of ``sets.rows``, codes into the training families. ``out_of_distribution`` is the set's worst
-    job's. ``solo_known`` ``(n_sets, MAX_JOBS)`` says whose config was measured alone on this GPU type.
+    job's. ``solo_known`` ``(n_sets, MAX_JOBS)`` says whose config was measured alone on this GPU type, ``cold`` whose
+    solo profile was predicted from a graph.
     """
 
     sets: SetBatch
@@ -127,8 +135,10 @@ class Predictor:
     def predict_columns(self, sets: SetBatch) -> Columns:
         """The same as columns: one array a quantity, no loop over sets."""
         parts = self.parts
-        filled, solo_known = parts.solos.fill(sets)
-        filled, cold = self._filled_from_graphs(filled, solo_known)
+        known, solo_known = parts.solos.fill(sets)
+        known = with_epoch_times(known)
+        filled, cold = self._filled_from_graphs(known, solo_known)
+        doubted = {name: cold & np.isnan(known.solo_of(name)) for name in COLD}
         speed = parts.speed.predict(filled)
         pace = speed
         if cold.any():
@@ -136,10 +146,17 @@ class Predictor:
             speed = Bounds(*(column.copy() for column in speed))
             for column, found in zip(speed, parts.cold_speed.predict(filled.take(some)), strict=True):
                 column[some] = found
-            shortest, longest = self._doubt("epoch_s", filled, cold)
+            shortest, longest = self._doubt("epoch_s", filled, doubted)
             pace = Bounds(speed.mean, speed.lower / longest, speed.upper / shortest)
-        util = self._of_set("gpu_util_pct", parts.util, filled, cold)
-        memory = self._of_set("mem_mib", parts.memory, filled, cold)
+        util = self._of_set("gpu_util_pct", parts.util, filled, doubted)
+        memory = self._of_set("mem_mib", parts.memory, filled, doubted)
+        least, usual, most = (parts.power.predict(filled, of_util) for of_util in (util.lower, util.mean, util.upper))
+        of_cold = cold.any(axis=1)
+        power = SetBounds(
+            usual.mean,
+            np.where(of_cold, least.lower, usual.lower),
+            np.where(of_cold, most.upper, usual.upper),
+        )
         distance, nearest = parts.jobs.distances(filled)
         worst = np.zeros(len(sets))
         np.maximum.at(worst, filled.rows[0], distance)
@@ -150,7 +167,7 @@ class Predictor:
             pace=pace,
             gpu_util_pct=util,
             mem_mib=memory,
-            gpu_power_w=parts.power.predict(filled, util.mean),
+            gpu_power_w=power,
             oom_probability=1.0 - miss_probability(capacity, *memory),
             out_of_distribution=out_of_distribution(worst),
             nearest=nearest,
@@ -161,12 +178,9 @@ class Predictor:
     def _filled_from_graphs(self, sets: SetBatch, solo_known: BoolArray) -> tuple[SetBatch, BoolArray]:
         """Solo profiles of jobs that were never measured and state no utilisation, predicted where they have a graph.
 
-        An epoch time that is not stated follows from the throughput and the size of the training data.
-
         Only where some job was measured alone on as many GPUs of the type, and not where this one ran out of memory.
         Also which jobs these are ``(n_sets, MAX_JOBS)``.
         """
-        sets = with_epoch_times(sets)
         unknown = sets.present & ~solo_known & np.isnan(sets.solo_of("gpu_util_pct"))
         able = np.zeros(sets.present.shape, dtype=bool)
         for i, j in zip(*np.nonzero(unknown), strict=True):
@@ -179,31 +193,36 @@ class Predictor:
         filled = self.parts.fill.fill(sets, able)
         return filled, able & ~np.isnan(filled.solo_of("gpu_util_pct"))
 
-    def _doubt(self, target: str, sets: SetBatch, cold: BoolArray) -> tuple[FloatArray, FloatArray]:
-        """Bounds of a cold job's true solo quantity over the predicted one ``(n_sets, MAX_JOBS)``; 1 for other jobs.
+    def _doubt(self, target: str, sets: SetBatch, doubted: Mapping[str, BoolArray]) -> tuple[FloatArray, FloatArray]:
+        """Bounds of a predicted job's true solo quantity over the predicted one ``(n_sets, MAX_JOBS)``.
 
-        Both this doubt and that about the set are taken at their worst at once.
+        1 for jobs whose quantity is stated or measured, NaN where nobody knows the doubt. Both this doubt and that
+        about the set are taken at their worst at once.
         """
-        least, most = np.ones(cold.shape), np.ones(cold.shape)
-        some = np.flatnonzero(cold.any(axis=1))
+        here = doubted[target]
+        least, most = np.where(here, np.nan, 1.0), np.where(here, np.nan, 1.0)
+        some = np.flatnonzero(here.any(axis=1))
         if target in self.parts.cold and len(some):
-            chosen, here = sets.take(some), cold[some]
-            one_step = replace(chosen, samples_per_epoch=chosen.batch_size * chosen.num_gpus[:, None])
+            chosen = sets.take(some)
+            one_step = replace(chosen, samples_per_epoch=chosen.samples_per_step)
             mean, lower, upper = self.parts.cold[target].predict(one_step)
-            given = ~here | np.isnan(mean) | (mean <= 0)
-            least[some], most[some] = (np.where(given, 1.0, bound / mean) for bound in (lower, upper))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ratios = [np.where(mean > 0, bound / mean, np.nan) for bound in (lower, upper)]
+            least[some], most[some] = (np.where(here[some], ratio, 1.0) for ratio in ratios)
         return least, most
 
-    def _of_set(self, target: str, pipeline: TargetPipeline | None, sets: SetBatch, cold: BoolArray) -> SetBounds:
-        """A quantity that all jobs of a set share, once a set; NaN when nobody learned it."""
+    def _of_set(
+        self, target: str, pipeline: TargetPipeline | None, sets: SetBatch, doubted: Mapping[str, BoolArray]
+    ) -> SetBounds:
+        """A quantity that all jobs of a set share, once a set; NaN when nobody learned it or its doubt."""
         if pipeline is None:
             return SetBounds(*np.full((3, len(sets)), np.nan))
         at = (np.arange(len(sets)), sets.present.argmax(axis=1))
         mean, lower, upper = pipeline.predict(sets)
-        least, most = self._doubt(target, sets, cold)
+        least, most = self._doubt(target, sets, doubted)
         low, high = lower[at] * least.min(axis=1), upper[at] * most.max(axis=1)
         limited = pipeline.spec.limit(sets, np.broadcast_to(high[:, None], sets.present.shape))
-        return SetBounds(mean[at], low, limited[at])
+        return SetBounds(np.where(np.isnan(low), np.nan, mean[at]), low, limited[at])
 
     def provenance_of(self, gpu: str) -> dict[str, float]:
         """Shares of the provenance of what answers for a GPU type: relative speed and power count alike.
@@ -257,6 +276,7 @@ class Predictor:
         joblib.dump(self.parts, folder / _MODEL_FILE, compress=3)
         manifest = {
             "feature_schema_version": FEATURE_SCHEMA_VERSION,
+            "parts_version": PARTS_VERSION,
             "sha256": _sha256(folder / _MODEL_FILE),
             "info": asdict(self.info),
         }
@@ -278,6 +298,12 @@ class Predictor:
                     f"feature schema {manifest['feature_schema_version']}",
                     where=str(folder),
                     expected=f"schema {FEATURE_SCHEMA_VERSION}; train it again",
+                )
+            if manifest.get("parts_version") != PARTS_VERSION:
+                raise DataError(
+                    "a predictor saved by another release",
+                    where=str(folder),
+                    expected="one saved by this release; train it again",
                 )
             if _sha256(folder / _MODEL_FILE) != manifest["sha256"]:
                 raise DataError(

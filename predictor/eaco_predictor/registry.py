@@ -107,9 +107,9 @@ _MAKERS: Mapping[str, Mapping[str, Maker]] = {
         **_graph_trees("gpu_util_pct", RooflineUtil),
     },
     "mem_util_pct": {
+        "mean": _fixed(Mean, "mem_util_pct"),
         "roofline": _fixed(RooflineMemUtil),
         **_graph_trees("mem_util_pct", RooflineMemUtil),
-        "mean": _fixed(Mean, "mem_util_pct"),
     },
     "epoch_s": {
         "roofline": _fixed(RooflineEpoch),
@@ -138,9 +138,16 @@ _NEED_A_PROFILE: Mapping[str, tuple[str, ...]] = {
 _WARM_ONLY_BY_DEFAULT: Mapping[str, tuple[str, ...]] = {"gpu_power_w": ("soft-cap",)}
 """Models that win once something was observed of a job, not before."""
 
+_OF_JOBS_ALONE: Mapping[str, tuple[str, ...]] = dict.fromkeys(
+    ("mem_mib", "gpu_util_pct", "mem_util_pct"), ("roofline", "lightgbm-graph", "roofline-lightgbm", "gnn")
+)
+"""Models that answer for each job alone, so not for what a whole set uses of a GPU."""
+
 
 def model_names(target: str, *, cold: bool = False) -> tuple[str, ...]:
     """Models of a target, the default first; with ``cold`` those that can do without a solo profile.
+
+    For what a set shares (memory, utilisation) ``cold`` is about jobs alone: that is what is predicted of them.
 
     The graph neural network is among them where its extra is installed.
 
@@ -151,7 +158,7 @@ def model_names(target: str, *, cold: bool = False) -> tuple[str, ...]:
     if any(find_spec(package) is None for package in _GNN_PACKAGES):
         names = tuple(name for name in names if not name.startswith("gnn"))
     if not cold:
-        return names
+        return tuple(name for name in names if name not in _OF_JOBS_ALONE.get(target, ()))
     last = _WARM_ONLY_BY_DEFAULT.get(target, ())
     able = [name for name in names if name not in _NEED_A_PROFILE.get(target, ())]
     return tuple(sorted(able, key=lambda name: (name in last, name == "mean")))

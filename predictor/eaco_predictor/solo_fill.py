@@ -73,7 +73,7 @@ class SoloFill:
     def _predicted(self, sets: SetBatch) -> FloatArray:
         """Solo profiles ``(n_sets, MAX_JOBS, len(SOLO_FIELDS))`` from the graphs; NaN where there is none."""
         step_s, duty = self._step.step_and_duty(sets)
-        samples = sets.batch_size * sets.num_gpus[:, None]
+        samples = sets.samples_per_step
         if self._util is None:
             in_step = samples / sets.solo_of("throughput_samples_s")
             util = 100.0 * np.where(np.isnan(in_step), duty, np.minimum(duty * step_s / in_step, 1.0))
@@ -92,8 +92,7 @@ class SoloFill:
 def with_epoch_times(sets: SetBatch) -> SetBatch:
     """The same sets with solo epoch times from throughputs and the sizes of the training data, where not stated."""
     solo = sets.solo.copy()
-    samples = sets.batch_size * sets.num_gpus[:, None] * steps_per_epoch(sets)
-    derived = samples / sets.solo_of("throughput_samples_s")
+    derived = sets.solo_step_s() * steps_per_epoch(sets)
     solo[:, :, _EPOCH] = np.where(np.isnan(solo[:, :, _EPOCH]), derived, solo[:, :, _EPOCH])
     return sets.with_solo(solo)
 
@@ -103,26 +102,27 @@ def forget(sets: SetBatch, jobs: BoolArray) -> SetBatch:
     return sets.with_solo(np.where(jobs[:, :, None], np.nan, sets.solo))
 
 
-def each_cold(sets: SetBatch, target: FloatArray) -> tuple[SetBatch, FloatArray]:
+def each_cold(sets: SetBatch, target: FloatArray, *, fill: bool = True) -> tuple[SetBatch, FloatArray]:
     """Every job with a known target as if only its graph were known: a copy of its set, its family's profiles filled.
 
-    What fills them was fitted without that family (with many families, several leave together). The copies hold the
-    target of their cold job alone.
+    What fills them was fitted without that family (with many families, several leave together); without ``fill`` they
+    stay unknown. The copies hold the target of their cold job alone.
     """
     known = sets.present & np.isfinite(target)
     families = families_of_targets(sets, known)
-    fills = {}
+    fills: dict[int, SoloFill | None] = {}
     for group in (families[i::MAX_INNER_FOLDS] for i in range(min(MAX_INNER_FOLDS, len(families)))):
-        fill = SoloFill().fit(forget(sets, np.isin(sets.family, group) & sets.present))
-        fills.update(dict.fromkeys(group.tolist(), fill))
+        filling = SoloFill().fit(forget(sets, np.isin(sets.family, group) & sets.present)) if fill else None
+        fills.update(dict.fromkeys(group.tolist(), filling))
     parts: list[tuple[IntArray, FloatArray, FloatArray]] = []
-    for family, fill in fills.items():
+    for family, filling in fills.items():
         mine = (sets.family == family) & sets.present
         for job in range(known.shape[1]):
             at = np.flatnonzero(known[:, job] & (sets.family[:, job] == family))
             only = np.full((len(at), known.shape[1]), np.nan)
             only[:, job] = target[at, job]
-            parts.append((at, fill.fill(forget(sets.take(at), mine[at]), mine[at]).solo, only))
+            cold = forget(sets.take(at), mine[at])
+            parts.append((at, (cold if filling is None else filling.fill(cold, mine[at])).solo, only))
     index, solo, kept = (np.concatenate(column) for column in zip(*parts, strict=True))
     return sets.take(index).with_solo(solo), kept
 
@@ -136,14 +136,14 @@ def _fitted(model: _Model, sets: SetBatch, target: FloatArray) -> _Model | None:
 
 
 def _step_s(sets: SetBatch) -> FloatArray:
-    step_s: FloatArray = sets.batch_size * sets.num_gpus[:, None] / sets.solo_of("throughput_samples_s")
+    step_s = sets.solo_step_s()
     by_epoch = sets.solo_of("epoch_s") / steps_per_epoch(sets)
     return np.where(np.isnan(step_s), by_epoch, step_s)
 
 
 def _one_step_epochs(sets: SetBatch) -> SetBatch:
     """The same sets with epochs of one step, so that the epoch time is the step time."""
-    return replace(sets, samples_per_epoch=sets.batch_size * sets.num_gpus[:, None])
+    return replace(sets, samples_per_epoch=sets.samples_per_step)
 
 
 def _distinct_jobs(sets: SetBatch) -> SetBatch:

@@ -129,6 +129,7 @@ def prediction_wire(prediction: SetPrediction) -> dict[str, Any]:
                 "epoch_s": _estimate(j.epoch_s),
                 "jct_s": _estimate(j.jct_s),
                 "deadline_miss_probability": j.deadline_miss_probability,
+                "solo_profile": j.solo_profile,
             }
             for j in prediction.jobs
         ],

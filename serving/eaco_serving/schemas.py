@@ -119,6 +119,9 @@ class JobPredictionOut(Wire):
     epoch_s: EstimateOut | None
     jct_s: EstimateOut | None
     deadline_miss_probability: Probability | None
+    solo_profile: Literal["stated", "measured", "predicted"] = Field(
+        description="Where the solo profile is from: the request, a measurement of this config, or the model graph."
+    )
 
 
 class PredictionOut(Wire):

@@ -48,6 +48,54 @@ def test_alone_its_speed_is_sure_and_its_time_is_not(predictor: Predictor) -> No
     assert alone.mem_mib.lower < alone.mem_mib.upper
 
 
+def test_it_says_where_each_profile_is_from(predictor: Predictor) -> None:
+    measured = Job("m", "vgg16", 16)
+    (answer,) = predictor.predict([_ask(COLD, PARTNER, measured)])
+    assert [job.solo_profile for job in answer.jobs] == ["predicted", "stated", "measured"]
+
+
+def test_what_the_caller_states_is_not_doubted(predictor: Predictor) -> None:
+    timed = replace(COLD, solo=SoloProfile(epoch_s=5000.0, mem_mib=6000.0))
+    cold, stated = predictor.predict([_ask(COLD), _ask(timed)])
+    assert stated.jobs[0].solo_profile == "predicted"
+    assert stated.jobs[0].epoch_s == (5000.0, 5000.0, 5000.0)
+    assert stated.mem_mib is not None
+    assert cold.mem_mib is not None
+    assert stated.mem_mib.upper / stated.mem_mib.lower < cold.mem_mib.upper / cold.mem_mib.lower
+
+
+def test_the_doubt_about_its_utilisation_reaches_its_power(predictor: Predictor) -> None:
+    cold, known = predictor.predict([_ask(COLD), _ask(KNOWN)])
+    assert cold.gpu_power_w is not None
+    assert cold.gpu_util_pct is not None
+    assert known.gpu_power_w is not None
+    at_least = replace(KNOWN, solo=replace(KNOWN.solo, gpu_util_pct=cold.gpu_util_pct.lower))
+    (least,) = predictor.predict([_ask(at_least)])
+    assert least.gpu_power_w is not None
+    assert cold.gpu_power_w.lower <= least.gpu_power_w.lower * (1 + 1e-9)
+    assert cold.gpu_power_w.upper - cold.gpu_power_w.lower > known.gpu_power_w.upper - known.gpu_power_w.lower
+
+
+def test_a_time_without_its_doubt_is_not_given(predictor: Predictor) -> None:
+    unsure = Predictor(predictor.info, replace(predictor.parts, cold={}))
+    cold, known = unsure.predict([_ask(COLD), _ask(replace(KNOWN, samples_per_epoch=1e5))])
+    assert cold.jobs[0].epoch_s is None
+    assert cold.jobs[0].deadline_miss_probability is None
+    assert cold.mem_mib is None
+    assert cold.oom_probability is None
+    assert cold.gpu_power_w is None
+    assert known.jobs[0].epoch_s is not None
+    assert known.mem_mib is not None
+
+
+def test_the_size_of_data_nobody_named_is_not_guessed(predictor: Predictor) -> None:
+    named = Job("b", "bert-base", 3, dataset="sentiment140")
+    (unnamed, sized) = predictor.predict([_ask(replace(named, dataset=None)), _ask(named)])
+    assert unnamed.abstained is None
+    assert unnamed.jobs[0].epoch_s is None  # SQuAD's or Sentiment140's?
+    assert sized.jobs[0].epoch_s is not None
+
+
 def test_the_partner_s_times_stay_those_of_its_profile(predictor: Predictor) -> None:
     (cold,) = predictor.predict([_ask(COLD, replace(PARTNER, samples_per_epoch=2e5))])
     partner = cold.jobs[1]

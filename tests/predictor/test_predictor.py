@@ -308,6 +308,14 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("change", "reason"),
         [
+            (
+                lambda m: m.pop("parts_version") and None,
+                "saved by this release; train it again",
+            ),
+            (
+                lambda m: m.update(parts_version=1),
+                "saved by this release; train it again",
+            ),
             (lambda m: m.update(feature_schema_version=99), "feature schema 99; expected schema 1"),
             (lambda m: m.update(sha256="0" * 64), "does not match its SHA-256"),
             (lambda m: m.pop("sha256"), "no readable predictor"),

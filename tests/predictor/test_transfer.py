@@ -13,8 +13,10 @@ from eaco_datasets.simulated import simulate_profiles
 from eaco_datasets.types import CoLocation, Job
 from eaco_features.examples import Examples, examples_from_profiles
 from eaco_predictor.fitting import adapt_predictor
+from eaco_predictor.models.base import input_matrix
 from eaco_predictor.pipeline import TargetPipeline
 from eaco_predictor.predictor import Predictor
+from eaco_predictor.transfer import Scaler
 
 NEW = "v100-sxm"
 
@@ -84,6 +86,37 @@ def test_observations_go_on_top(carried: TargetPipeline, both: Examples) -> None
     after = adapted.observe(seen.sets, lifted).predict(seen.sets).mean
     shared = np.isfinite(after) & (seen.sets.n_jobs > 1)[:, None]
     assert (after[shared] > adapted.predict(seen.sets).mean[shared]).all()
+
+
+def test_observations_one_by_one_say_what_they_say_together(carried: TargetPipeline, both: Examples) -> None:
+    at = _new(both)
+    few, seen = both.take(at[:20]), both.take(at[20:24])
+    adapted = carried.adapt(NEW, few.sets, few.target)
+    together = adapted.observe(seen.sets, seen.target)
+    one_by_one = adapted
+    for i in range(4):
+        one = seen.take(np.array([i]))
+        one_by_one = one_by_one.observe(one.sets, one.target)
+    for left, right in zip(together.predict(both.sets), one_by_one.predict(both.sets), strict=True):
+        assert np.allclose(left, right, equal_nan=True)
+
+
+def test_errors_larger_than_usual_widen_the_interval(carried: TargetPipeline, both: Examples) -> None:
+    at = _new(both)
+    few, rest = both.take(at[:20]), both.sets.take(at[20:])
+    usual = carried.adapt(NEW, few.sets, few.target).predict(rest)
+    wild = np.clip(np.random.default_rng(0).uniform(0.0, 1.5, few.target.shape), 0.01, 1.5)
+    surprised = carried.adapt(NEW, few.sets, np.where(np.isfinite(few.target), wild, np.nan)).predict(rest)
+    shared = (rest.n_jobs > 1)[:, None] & np.isfinite(usual.mean)
+    assert np.mean((surprised.upper - surprised.lower)[shared]) > 1.1 * np.mean((usual.upper - usual.lower)[shared])
+
+
+def test_what_never_varied_tells_nothing(both: Examples) -> None:
+    old = both.sets.take(np.flatnonzero(both.sets.gpu == both.sets.gpus.index("rtx3090")))
+    scaler = Scaler.of(old, "solo")
+    constant = np.ptp(np.nan_to_num(input_matrix(old, "solo")), axis=0) < 1e-12
+    assert constant.any()
+    assert scaler.rows(old).shape[1] == (~constant).sum()
 
 
 def test_a_head_needs_a_calibrated_pipeline(both: Examples) -> None:

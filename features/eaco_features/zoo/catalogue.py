@@ -114,6 +114,18 @@ def reference_of(family: str, dataset: str | None = None) -> ReferenceJob | None
     return next((job for job in of_family if wanted in (job.dataset, *job.dataset_aliases)), None)
 
 
+def epoch_samples(family: str, dataset: str | None = None) -> int | None:
+    """Samples in one pass over the training data of a family's reference job; None where it cannot be known.
+
+    Without ``dataset`` that is where the family's reference jobs train on data of different sizes.
+    """
+    if dataset is not None:
+        job = reference_of(family, dataset)
+        return None if job is None else job.samples_per_epoch
+    sizes = {job.samples_per_epoch for job in reference_jobs() if job.family == family}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
 def _parsed(name: str, raw: Mapping[str, Any]) -> ReferenceJob:
     shapes = raw["input_shapes"] if "input_shapes" in raw else {_ONLY_INPUT: raw["input_shape"]}
     return ReferenceJob(

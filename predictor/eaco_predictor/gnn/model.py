@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -30,6 +30,8 @@ AUXILIARY_WEIGHT = 0.3
 """Choices of cost and custom, not tuned on any held-out figure."""
 DECIMALS = 9
 """Answers are rounded to this, so that the place of a job in a batch cannot change the last bit."""
+MAX_EMBEDDINGS = 10_000
+"""Kept embeddings (of 64 numbers); the oldest make room."""
 
 _SHARES = ("relative_speed", "gpu_util_pct", "mem_util_pct", "gpu_power_w")
 """Tasks whose output is the log odds of a share of their range; those of the others are logarithms."""
@@ -38,25 +40,29 @@ _SHARES = ("relative_speed", "gpu_util_pct", "mem_util_pct", "gpu_power_w")
 class Gnn:
     """Learns a target from the jobs' graphs, and beside it whatever the solo profiles state.
 
-    A job without a graph has an embedding of zeros. With ``told_solo`` the head also reads the jobs' solo profiles.
-    The weights are drawn from ``seed``; nothing else is random but dropout, which is drawn from it too.
+    A job without a graph has an embedding of zeros; without any graph in training, answers are the training mean. With
+    ``told_solo`` the head also reads the jobs' solo profiles. The weights are drawn from ``seed``; nothing else is
+    random but dropout, which is drawn from it too. While it computes, torch's number of threads, which is the whole
+    process's, is one.
     """
 
     name: ClassVar[str] = "gnn"
     monotone: ClassVar[bool] = False
     told_solo: ClassVar[bool] = False
+    embeds_graphs: ClassVar[bool] = True
     calibration_folds: ClassVar[int] = 3
 
     def __init__(self, target: str = "relative_speed", seed: int = 0) -> None:
         self.target, self.seed = target, seed
         self._embeddings: dict[JobKey, Tensor] = {}
+        self._heads: dict[str, Head] = {}
 
     def fit(self, sets: SetBatch, target: FloatArray) -> Self:
         known_targets(sets, target)
         with _repeatable(self.seed):
             self._encoder, self._head = Encoder(), Head(self._context(sets).shape[2])
             self._centre = np.zeros(len(TASKS))
-            self._embeddings = {}
+            self._embeddings, self._heads = {}, {}
             self._train(sets, target)
         return self
 
@@ -65,30 +71,37 @@ class Gnn:
         value = self._unlink(sets, self.target, outputs)
         return target_spec(self.target).limit(sets, np.where(np.isnan(value), self._fallback, value))
 
-    def adapt(self, sets: SetBatch, target: FloatArray) -> Gnn:
-        """A copy whose head is trained on with these few rows; the encoder stays as it is."""
-        known = sets.present & np.isfinite(target)
-        if not known.any():
+    def adapt(self, gpu: str, sets: SetBatch, target: FloatArray) -> Gnn:
+        """A copy with a head of its own for this GPU type, trained on with these few rows; the encoder stays as it is.
+
+        Itself where no row on that type states the target beside what it is learned relative to (a graph, for times).
+        """
+        here = _on(sets, gpu)
+        sets, target = sets.take(here), target[here]
+        batch = self._batch(sets, {self.target: target}, {self.target: 1.0})
+        if not batch.tasks:
             return self
-        adapted = type(self)(self.target, self.seed)
-        adapted.__dict__.update({**self.__dict__, "_head": deepcopy(self._head)})
+        head = deepcopy(self._heads.get(gpu, self._head)).train()
         with _repeatable(self.seed):
-            batches = [adapted._batch(sets, {self.target: target}, {self.target: 1.0})]
-            embeddings = [adapted._embedded(sets)]
-            optimizer = torch.optim.AdamW(adapted._head.parameters(), lr=LEARNING_RATE / 5, weight_decay=0.0)
+            embedded = self._embedded(sets)
+            optimizer = torch.optim.AdamW(head.parameters(), lr=LEARNING_RATE / 5, weight_decay=0.0)
             for _ in range(ADAPT_STEPS):
-                _step(optimizer, adapted._loss(embeddings, batches))
-        adapted._head.eval()
+                _step(optimizer, _loss(head, [embedded], [batch]))
+        adapted = copy(self)
+        adapted._heads = {**self._heads, gpu: head.eval()}
         return adapted
 
-    def embed(self, graphs: dict[JobKey, EncodedGraph]) -> None:
-        """Encode jobs that are not known yet; their embeddings are kept."""
-        new = {key: graph for key, graph in graphs.items() if key not in self._embeddings}
-        if new:
-            with torch.no_grad(), _one_thread():
-                found = self._encoder(GraphBatch(list(new.values()))).double()
-            # copies: a view is saved with all it is a view of
-            self._embeddings.update((key, row.clone()) for key, row in zip(new, found, strict=True))
+    def embed(self, graphs: dict[JobKey, EncodedGraph]) -> dict[JobKey, Tensor]:
+        """Embeddings of all known jobs and of these, those that are new encoded one by one and kept."""
+        known = self._embeddings
+        new = {key: graph for key, graph in graphs.items() if key not in known}
+        if not new:
+            return known
+        with torch.no_grad(), _one_thread():
+            found = {key: self._encoder(GraphBatch([graph])).double()[0].clone() for key, graph in new.items()}
+        known = {**known, **found}
+        self._embeddings = dict(list(known.items())[-MAX_EMBEDDINGS:])
+        return known
 
     def _train(self, sets: SetBatch, target: FloatArray) -> None:
         alone, _ = each_alone(sets, target)
@@ -103,8 +116,12 @@ class Gnn:
             self._set_centre(chosen, targets)
             batches.append(self._batch(chosen, targets, dict.fromkeys(targets, weight)))
         keys, graphs, places = _jobs([chosen for chosen, _, _ in data])
-        if not keys:
-            return
+        self._encoder.eval()
+        self._head.eval()
+        if not keys or not any(batch.tasks for batch in batches):
+            return  # no graph to learn from: every job is a usual one
+        self._encoder.train()
+        self._head.train()
         batch = GraphBatch(graphs)
         parameters = [*self._encoder.parameters(), *self._head.parameters()]
         optimizer = torch.optim.AdamW(parameters, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
@@ -113,39 +130,35 @@ class Gnn:
             encoded = self._encoder(batch)
             padded = torch.cat([encoded, encoded.new_zeros(1, WIDTH)])
             embeddings = [padded[torch.from_numpy(place)] for place in places]
-            _step(optimizer, self._loss(embeddings, batches))
+            _step(optimizer, _loss(self._head, embeddings, batches))
             schedule.step()
         self._encoder.eval()
         self._head.eval()
         self.embed(dict(zip(keys, graphs, strict=True)))
 
-    def _loss(self, embeddings: list[Tensor], batches: list[_Batch]) -> Tensor:
-        """Huber loss of every task where its target is known, each weighted and its families alike."""
-        total = torch.zeros(())
-        for embedding, batch in zip(embeddings, batches, strict=True):
-            out = self._head(embedding.float(), batch.context, batch.present)
-            for task, (known, wanted, weights) in batch.tasks.items():
-                found = out[:, :, TASKS.index(task)][known]
-                error = torch.nn.functional.smooth_l1_loss(found, wanted, beta=0.1, reduction="none")
-                total = total + (error * weights).sum()
-        return total
-
     def _outputs(self, sets: SetBatch) -> FloatArray:
         """Outputs of all tasks ``(n_sets, MAX_JOBS, len(TASKS))``, in double precision and rounded."""
         if not len(sets):
             return np.zeros((*sets.present.shape, len(TASKS)))
-        head = deepcopy(self._head).double()
-        context = torch.from_numpy(self._context(sets))
+        context, present = torch.from_numpy(self._context(sets)), torch.from_numpy(sets.present.astype(np.float64))
+        out = np.empty((*sets.present.shape, len(TASKS)))
+        adapted = {gpu: _on(sets, gpu) for gpu in self._heads}
+        usual = ~np.any([*adapted.values(), np.zeros(len(sets), dtype=bool)], axis=0)
         with torch.no_grad(), _one_thread():
-            out = head(self._embedded(sets), context, torch.from_numpy(sets.present.astype(np.float64)))
-        answers: FloatArray = np.round(out.numpy(), DECIMALS) + self._centre
+            embedded = self._embedded(sets)
+            for head, here in [(self._head, usual), *((self._heads[gpu], at) for gpu, at in adapted.items())]:
+                if here.any():
+                    at = torch.from_numpy(here)
+                    out[here] = deepcopy(head).double()(embedded[at], context[at], present[at]).numpy()
+        answers: FloatArray = np.round(out, DECIMALS) + self._centre
         return answers
 
     def _embedded(self, sets: SetBatch) -> Tensor:
         """Embedding of every job ``(n_sets, MAX_JOBS, WIDTH)``; zeros without a graph. Encodes only new jobs."""
-        keys, graphs, (place,) = _jobs([sets], known=self._embeddings)
-        self.embed({key: graph for key, graph in zip(keys, graphs, strict=True) if graph is not None})
-        table = torch.stack([*(self._embeddings[key] for key in keys), torch.zeros(WIDTH, dtype=torch.float64)])
+        known = self._embeddings
+        keys, graphs, (place,) = _jobs([sets], known=known)
+        found = known | self.embed({key: graph for key, graph in zip(keys, graphs, strict=True) if graph is not None})
+        table = torch.stack([*(found[key] for key in keys), torch.zeros(WIDTH, dtype=torch.float64)])
         return table[torch.from_numpy(place)]
 
     def _batch(self, sets: SetBatch, targets: dict[str, FloatArray], weight: dict[str, float]) -> _Batch:
@@ -246,6 +259,24 @@ class _Batch:
         self.context, self.present, self.tasks = context, present, tasks
 
 
+def _on(sets: SetBatch, gpu: str) -> BoolArray:
+    """Which sets are on a GPU type ``(n_sets,)``."""
+    here: BoolArray = np.array([slug == gpu for slug in sets.gpus] or [False])[sets.gpu]
+    return here
+
+
+def _loss(head: Head, embeddings: list[Tensor], batches: list[_Batch]) -> Tensor:
+    """Huber loss of every task where its target is known, each weighted and its families alike."""
+    total = torch.zeros(())
+    for embedding, batch in zip(embeddings, batches, strict=True):
+        out = head(embedding.float(), batch.context, batch.present)
+        for task, (known, wanted, weights) in batch.tasks.items():
+            found = out[:, :, TASKS.index(task)][known]
+            error = torch.nn.functional.smooth_l1_loss(found, wanted, beta=0.1, reduction="none")
+            total = total + (error * weights).sum()
+    return total
+
+
 def _jobs(batches: list[SetBatch], known: Any = ()) -> tuple[list[JobKey], list[Any], list[IntArray]]:
     """Distinct jobs with a graph over some batches, their encoded graphs, and the place of each job of each batch.
 
@@ -270,20 +301,18 @@ def _jobs(batches: list[SetBatch], known: Any = ()) -> tuple[list[JobKey], list[
 def _solo_targets(jobs: SetBatch) -> dict[str, FloatArray]:
     """Solo profiles of jobs as targets; an epoch of one step stands for the step time."""
     found = {task: jobs.solo_of(task) for task in SOLO_TASKS if task in SOLO_FIELDS}
-    step_s = jobs.batch_size * jobs.num_gpus[:, None] / jobs.solo_of("throughput_samples_s")
-    found["epoch_s"] = step_s * steps_per_epoch(jobs)
+    found["epoch_s"] = jobs.solo_step_s() * steps_per_epoch(jobs)
     return {task: values for task, values in found.items() if np.isfinite(values).any()}
 
 
 def _solo_columns(sets: SetBatch) -> list[FloatArray]:
     """Solo profile for the head: shares, the log of the step time, and what of it is known."""
     memory_mib = gpu_columns(sets)["memory_mib"][:, None]
-    step_s = sets.batch_size * sets.num_gpus[:, None] / sets.solo_of("throughput_samples_s")
     columns = [
         sets.solo_of("gpu_util_pct") / 100.0,
         sets.solo_of("mem_util_pct") / 100.0,
         sets.solo_of("mem_mib") / memory_mib,
-        np.log(step_s) / 5.0,
+        np.log(sets.solo_step_s()) / 5.0,
     ]
     return [*columns, *(np.isfinite(column).astype(float) for column in columns)]
 

@@ -21,6 +21,7 @@ from eaco_predictor import registry
 from eaco_predictor.fitting import fit_predictor
 from eaco_predictor.gnn.encode import N_NODE_FEATURES, JobKey, encode
 from eaco_predictor.gnn.tasks import CONSUMPTION_TASKS, TASKS
+from eaco_predictor.pipeline import TargetPipeline
 from eaco_predictor.predictor import Predictor
 from eaco_predictor.registry import make_model, model_names
 
@@ -166,15 +167,50 @@ class TestLearning:
         roofline = roofline_columns(sets)
         epoch_s = (1.5 * roofline.busy_s + 60e-6 * roofline.launches) * steps_per_epoch(sets)
         model = make_model("epoch_s", "gnn").fit(sets, epoch_s)
-        assert model.adapt(sets, np.full_like(epoch_s, np.nan)) is model  # type: ignore[attr-defined]
+        (gpu,) = sets.gpus
+        assert model.adapt(gpu, sets, np.full_like(epoch_s, np.nan)) is model  # type: ignore[attr-defined]
         few = np.arange(0, len(sets), 4)
-        adapted = model.adapt(sets.take(few), 3.0 * epoch_s[few])  # type: ignore[attr-defined]
+        adapted = model.adapt(gpu, sets.take(few), 3.0 * epoch_s[few])  # type: ignore[attr-defined]
 
         def error(fitted: object) -> float:
             return float(np.median(np.abs(np.log(fitted.predict(sets) / (3.0 * epoch_s)))[:, 0]))  # type: ignore[attr-defined]
 
         assert error(adapted) < 0.5 * error(model)
         assert adapted._encoder is model._encoder  # type: ignore[attr-defined]
+        elsewhere = replace(sets, gpus=("p100",))
+        assert np.array_equal(adapted.predict(elsewhere), model.predict(elsewhere), equal_nan=True)
+
+    def test_jobs_without_a_graph_teach_it_the_mean(self) -> None:
+        sets = sets_from_colocations([CoLocation("rtx3090", "time-slice", (Job("x", "my-own-net", 8),))] * 3)
+        epoch_s = np.where(sets.present, 7.0, np.nan)
+        model = make_model("epoch_s", "gnn").fit(sets, epoch_s)
+        assert model.predict(sets)[:, 0] == pytest.approx(7.0)
+        assert model.adapt("rtx3090", sets, epoch_s) is model  # type: ignore[attr-defined]
+
+    def test_keeps_the_newest_embeddings_only(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from eaco_predictor.gnn import model as module
+
+        monkeypatch.setattr(module, "STEPS", 1)
+        sets = solo_jobs()
+        model = make_model("epoch_s", "gnn").fit(sets, np.ones(sets.present.shape))
+        before = model.predict(sets)
+        monkeypatch.setattr(module, "MAX_EMBEDDINGS", 5)
+        model._embeddings = {}  # type: ignore[attr-defined]
+        assert np.array_equal(model.predict(sets), before, equal_nan=True)
+        assert len(model._embeddings) == 5  # type: ignore[attr-defined]
+
+    def test_a_predicted_profile_is_no_target(self, simulated: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+        from eaco_predictor.gnn import model as module
+
+        monkeypatch.setattr(module, "STEPS", 1)
+        told: list[frozenset[str]] = []
+        plain = module._solo_targets
+        monkeypatch.setattr(module, "_solo_targets", lambda jobs: told.append(frozenset(found := plain(jobs))) or found)
+        examples = examples_from_profiles(simulated, "relative_speed").take(np.arange(40))
+        blank = examples.sets.with_solo(np.full_like(examples.sets.solo, np.nan))
+        for cold in (False, True):
+            TargetPipeline("relative_speed", "gnn", cold=cold, intervals=False).fit(blank, examples.target)
+        assert told == [frozenset(), frozenset()]
 
 
 @needs_torch
