@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations, combinations_with_replacement
 from math import comb
 
@@ -56,12 +56,15 @@ class LearningPlanner:
         self.seed, self.shares = seed, {size: share for size, share in sorted(shares.items()) if share}
         self._fitted: tuple[tuple[str, ...], _Committee | None] = ((), None)
 
-    def choose(self, configs: Sequence[Job], measured: pd.DataFrame) -> tuple[int, ...] | None:
+    def choose(
+        self, configs: Sequence[Job], measured: pd.DataFrame, among: Collection[tuple[int, ...]] | None = None
+    ) -> tuple[int, ...] | None:
         """The next set as indices into ``configs``, in order; None when every set of the sizes in question is measured.
 
         Args:
             configs: the job configs; one of which a solo measurement failed or ran out of memory takes no part.
             measured: the profile table so far, of one GPU type (``eaco_datasets.schema``).
+            among: the only sets to choose from, each in order; any when None.
         """
         measured = measured if len(measured) else measured.reindex(columns=COLUMN_NAMES)
         keys = [_key_of_job(job) for job in configs]
@@ -71,7 +74,8 @@ class LearningPlanner:
         fit, solo_mib = _fitting(measured, keys), _solo_mib(measured, keys)
         for size in self._sizes(done):
             draw = np.random.default_rng([self.seed, done.total(), size])
-            new = [jobs for jobs in _candidates(fit, size, draw) if jobs not in done]
+            drawn = _candidates(fit, size, draw) if among is None else _of_size(among, size, fit)
+            new = [jobs for jobs in drawn if jobs not in done]
             candidates = _in_memory(new, solo_mib, out_of_memory)
             if candidates:
                 coverage = _coverage(candidates, [job.family for job in configs], done)
@@ -162,6 +166,10 @@ def _candidates(indices: Sequence[int], size: int, draw: np.random.Generator) ->
         return list(combinations_with_replacement(indices, size))
     drawn = np.sort(draw.choice(np.asarray(indices), (_N_CANDIDATES, size)), axis=1)
     return list(dict.fromkeys(tuple(row) for row in drawn.tolist()))
+
+
+def _of_size(among: Collection[_Set], size: int, fit: Collection[int]) -> list[_Set]:
+    return [jobs for jobs in among if len(jobs) == size and set(jobs) <= set(fit)]
 
 
 def _fitting(measured: pd.DataFrame, keys: Sequence[_Key]) -> list[int]:

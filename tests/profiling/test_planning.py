@@ -147,6 +147,14 @@ def test_what_would_not_fit_is_not_tried() -> None:
     assert len(done) - 1 == sum(i + 1 + j + 1 < 17 for i, j in combinations_with_replacement(range(16), 2))
 
 
+def test_it_keeps_to_the_sets_it_may_choose_from() -> None:
+    planner, among = LearningPlanner(0), [(0, 1), (2, 9, 9), (3, 3)]
+    done: list[tuple[int, ...]] = []
+    while (jobs := planner.choose(CONFIGS, _table(done, failed=[3]), among)) is not None:
+        done.append(jobs)
+    assert sorted(done) == [(0, 1), (2, 9, 9)]
+
+
 def test_the_tables_of_these_tests_are_profile_tables() -> None:
     table = _table([(0, 1), (2, 2, 3)], oom=[1], failed=[5])
     assert len(validate_profiles(table, where="test")) == len(table) == 16 + 5
